@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from raybroker.cli.exits import UsageError
-from raybroker.config.layers import variable
+from raybroker.config.layers import CONTEXT, variable
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.nearest import nearest
 from raybroker.security.private_files import read_public, write_private
 
-VARIABLE: Final = "RAYBROKER_CONTEXT"
 NAME_CHARS_MAX: Final = 64
 CONTEXTS_MAX: Final = 1000
 _TEXTS: Final = ("broker", "user", "passfile", "token_file", "cluster")
@@ -118,7 +117,7 @@ def save(contexts: Contexts) -> None:
 
 def current() -> Context | None:
     """The one that the command takes; None: none. Raises UsageError for an unknown name."""
-    name = wanted.get() or variable(VARIABLE)
+    name = wanted.get() or variable(CONTEXT)
     if name is not None:
         return load().named(name)
     found = load()

@@ -5,7 +5,7 @@ A group makes its commands when they are asked for, so that a command line impor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ import typer
 from typer.main import get_group
 
 from raybroker.cli.exits import Checks, Commands
-from raybroker.cli.grid_words import missing_words, refusal
+from raybroker.cli.grid_words import OBJECTS, missing_words, refusal
 from raybroker.cli.outside import reachable
 
 HELP: Final = {
@@ -91,7 +91,9 @@ def as_command(verb: str, word: str) -> Callable[[Callable[..., None]], Callable
 class Parts(MutableMapping[str, Any]):
     """The commands of a group by name, each made when it is looked up first."""
 
-    def __init__(self, makers: dict[str, Callable[[str], Any]]) -> None:
+    def __init__(self, makers: dict[str, Callable[[str], Any]], about: Mapping[str, str]) -> None:
+        self.about = about
+        """Name → what it is, of those that are shown."""
         self._makers = makers
         self._made: dict[str, Any] = {}
 
@@ -141,7 +143,7 @@ def group_of(verb: str) -> Any:
     shown = words_of(verb)
     makers = {word: lambda word: _command(verb, word) for word in shown}
     makers |= {word: lambda word: _missing(verb, word) for word in missing_words(verb, shown)}
-    group.commands = Parts(makers)
+    group.commands = Parts(makers, {word: OBJECTS.get(word, "") for word in shown})
     return group
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from importlib import import_module
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 
@@ -51,6 +51,7 @@ TOOLS: Final = {
     ),
     "send": Tool("objects.messages", "send", "Send messages to a queue or a topic.", outside=True),
     "receive": Tool("objects.messages", "receive", "Take or browse messages and print them.", outside=True),
+    "completion": Tool("completion.shells", "completion", "What bash, zsh or fish loads to complete command lines."),
     "help": Tool("tools.manual", "show", "Show a page of the manual, or list its topics."),
 }
 PROGRAMS: Final = {
@@ -87,7 +88,12 @@ class WholeProgram(Commands):
                 **dict.fromkeys(TOOLS, _tool),
                 **dict.fromkeys(HELP, group_of),
                 **dict.fromkeys(PROGRAMS, _program),
-            }
+            },
+            {
+                **{name: tool.about for name, tool in TOOLS.items()},
+                **{verb: text.partition(": ")[2] for verb, text in HELP.items()},
+                **dict.fromkeys(PROGRAMS, ""),
+            },
         )
 
 
@@ -95,7 +101,7 @@ app = typer.Typer(
     name="raybroker",
     cls=WholeProgram,
     no_args_is_help=True,
-    add_completion=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -130,8 +136,8 @@ def program(
       raybroker down                   messages stay on disk until the next up
       raybroker help                   the topics of the manual; help concepts shows a page
     \b
-    Completion of commands in bash, zsh, fish and PowerShell:
-      raybroker --install-completion
+    Completion in bash, zsh and fish, with the names of what there is:
+      source <(raybroker completion bash)
     \b
     From Python:
       import raybroker as rb
@@ -140,9 +146,23 @@ def program(
     contexts.wanted.set(context)
 
 
+COMPLETES: Final = ["completion", "words"]
+"""What the scripts of shells call, with the words of a line."""
+
+
+def complete(words: list[str]) -> NoReturn:
+    """Print what may come next on a line; see ``completion.shells``."""
+    from raybroker.cli.completion.shells import answer
+
+    answer(typer.main.get_command(app), words)
+
+
 def main() -> None:
     """The entry point of the script ``raybroker`` and of ``python -m raybroker``."""
-    line = quick.read(sys.argv[1:])
+    words = sys.argv[1:]
+    if words[:2] == COMPLETES:
+        complete(words[2:])
+    line = quick.read(words)
     if line is None:
         app(prog_name="raybroker")
         return

@@ -55,6 +55,10 @@ way: ContextVar[Way | None] = ContextVar("raybroker_cli_way", default=None)
 """Of the command that runs; None inside the Ray cluster."""
 
 
+may_ask: ContextVar[bool] = ContextVar("raybroker_cli_may_ask", default=True)
+"""Whether somebody may be asked for a password."""
+
+
 Address = Annotated[
     str | None,
     typer.Option(
@@ -253,7 +257,7 @@ def _way(address: str | None, user: str | None, passfile: Path | None, token_fil
 def _password(user: str, passfile: Path | None) -> str:
     """It never stands on a command line, where others can see it."""
     if passfile is None:
-        if not sys.stdin.isatty():
+        if not (may_ask.get() and sys.stdin.isatty()):
             raise UsageError(f"there is no terminal to ask for the password of {user} at; give a --passfile")
         return str(typer.prompt(f"password of {user}", hide_input=True, err=True))
     first = password_in(passfile, "passfile")

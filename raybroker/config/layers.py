@@ -33,7 +33,11 @@ CLIENT_OVERRIDES: Final = "RAYBROKER_CLIENT_OVERRIDES"
 """Attributes that beat those which a program gives its connections."""
 OBJECTS: Final = "RAYBROKER_OBJECTS"
 """The object store of programs and commands that name none."""
-_NO_PROPERTIES: Final = frozenset({CLIENT_OVERRIDES, OBJECTS})
+CONTEXT: Final = "RAYBROKER_CONTEXT"
+"""The context that commands take which name none."""
+COMPLETION_S: Final = "RAYBROKER_COMPLETION_S"
+"""How long a shell's completion waits for names of a broker, in seconds."""
+_NO_PROPERTIES: Final = frozenset({CLIENT_OVERRIDES, OBJECTS, CONTEXT, COMPLETION_S})
 
 
 class LayerValue(NamedTuple):

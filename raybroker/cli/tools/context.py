@@ -13,6 +13,7 @@ from raybroker.cli.contexts import Context
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.grid_words import Json
 from raybroker.cli.outside import require_way
+from raybroker.config.layers import CONTEXT
 
 _COLUMNS: Final = "name, in_use: in use, broker, user, passfile, token_file: token file, cluster, more"
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     short_help="Names for brokers, with who you are there.",
     help="Names for brokers, with who you are there: raybroker --context NAME … takes one, in place of -b, -u and "
-    f"--passfile. Without --context the one of {contexts.VARIABLE} holds, or the one in use.",
+    f"--passfile. Without --context the one of {CONTEXT} holds, or the one in use.",
 )
 
 

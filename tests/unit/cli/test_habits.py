@@ -111,17 +111,3 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
         process.stdout.readline()
         process.stdout.close()
         assert (process.stderr.read(), process.wait(60)) == (b"", 0)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_had_for_a_shell(shell: str) -> None:
-    program = "from raybroker.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"_RAYBROKER_COMPLETE": f"source_{shell}", "PATH": "/usr/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "raybroker" in done.stdout
-    assert done.returncode == 0
