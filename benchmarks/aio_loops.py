@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--event-loop", choices=("asyncio", "uvloop"), default="asyncio")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
-        UserFile(Path(name) / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(Path(name) / "passwd").add(USER, UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16)), "user"))
 
         def begin(*command: str) -> subprocess.Popen[str]:
             made = subprocess.Popen(

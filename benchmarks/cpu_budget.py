@@ -51,7 +51,7 @@ def host(pipe: Any, folder: str) -> None:
     async def serve() -> None:
         clock = SystemClock()
         journal = Journal(Path(folder) / "store", monotonic_ns=clock.monotonic_ns, entropy=entropy.token)
-        service = HostService(HostStorage(journal, journal.incarnation), clock, Config.of(), token=TOKEN)
+        service = HostService(HostStorage(journal, journal.incarnation), clock, Config.from_values(), token=TOKEN)
         await service.start(threaded=True)
         _, port = await service.listen("127.0.0.1", PortRange(0, 0))
         await service.destinations.create("queue", "q", {"consumerFlowLimit": -1}, False)
@@ -90,7 +90,7 @@ class OneHost:
 
 def _connect(port: int) -> Connection:
     directory: Any = OneHost(port)
-    connection = Connection(ConnectionCore(directory, Config.of(), client_id=None, io=IoThread.shared()))
+    connection = Connection(ConnectionCore(directory, Config.from_values(), client_id=None, io=IoThread.shared()))
     connection.start()
     return connection
 

@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=None, help="folder on the disk to test (the temporary folder)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.dir) as name:
-        UserFile(Path(name) / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16)), "user"))
+        UserFile(Path(name) / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16)), "user"))
         broker = Process(BROKER, name)
         try:
             rows = list(measure(broker, options.size, options.rounds))

@@ -150,7 +150,7 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
-        UserFile(Path(name) / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(Path(name) / "passwd").add(USER, UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16)), "user"))
         broker = subprocess.Popen(
             [sys.executable, "-c", BROKER, name, str(options.connections + 16)],
             stdin=subprocess.PIPE,

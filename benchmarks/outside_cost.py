@@ -91,7 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        UserFile(folder / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16)), "user"))
+        UserFile(folder / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16)), "user"))
         pem = self_signed(["127.0.0.1"], days=1, now=instant(SystemClock().now_ms()))
         write_private(folder / "keystore", pem)
         (folder / "trust").write_bytes(exported(pem))

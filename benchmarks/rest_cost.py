@@ -216,7 +216,7 @@ def main() -> None:
         parser.error("--profile is for --loopback: processes of Ray are profiled from outside")
     with tempfile.TemporaryDirectory(dir=options.dir) as name, ExitStack() as opened:
         folder = Path(name)
-        UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16)), "user"))
         if options.loopback:
             broker = loopback(folder, memory=options.memory, profile=options.profile)
         else:

@@ -109,7 +109,7 @@ def database(arguments: argparse.Namespace) -> Iterator[dict[str, object]]:
             return
         properties |= {"imq.persist.jdbc.dbVendor": "postgresql", "imq.persist.jdbc.postgresql.opendburl": url}
         tables = StoreTables(
-            Database(address_of(Config.of(properties), Path())), f"{ID}_loopback", "loopback", "loopback"
+            Database(address_of(Config.from_values(properties), Path())), f"{ID}_loopback", "loopback", "loopback"
         )
         tables.create()
         try:
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as parent, database(arguments) as properties:
-        folder, config = Path(parent), Config.of(properties)
+        folder, config = Path(parent), Config.from_values(properties)
         for _ in range(arguments.rounds):
             rate, cpu = store(
                 config,

@@ -57,7 +57,7 @@ class OursOverStomp(Raybroker):
     def start(self, folder: Path) -> Address:
         security = folder / "security"
         security.mkdir(parents=True, exist_ok=True)
-        UserFile(security / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(security / "passwd").add(USER, UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16)), "user"))
         self.more[SECURITY] = str(security)
         address = super().start(folder)
         return {**address, "port": self.run(_port, address), "user": USER, "password": PASSWORD}

@@ -430,7 +430,7 @@ class BrokerActor:
             await self._ask_why(remote)
             return
         self._refusals.pop(host, None)
-        self._broker.registry.take(host)
+        self._broker.registry.note_answered(host)
 
     async def _ask_why(self, host: RemoteHost | HostInBroker) -> None:
         """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
@@ -501,7 +501,7 @@ class BrokerActor:
         return RemoteHost(runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node), host_spec)
 
     async def _make_host(self, hosting: str) -> HostPort:
-        made = await self._spare.take(self._config.changed) if hosting == "dedicated" else None
+        made = await self._spare.take_host(self._config.changed) if hosting == "dedicated" else None
         return made or await self._answering(await self._name_host(hosting))
 
     async def _start_spare(self) -> RemoteHost:

@@ -70,7 +70,7 @@ class Signs:
     def _receive_sign(self, sender: str, number: Number, _: Address, payload: bytes) -> None:
         kind, rest = payload[:1], payload[1:]
         if kind == BEAT:
-            self.beats.take(sender, number, rest)
+            self.beats.receive_beat(sender, number, rest)
         elif kind == PONG and self._watch is not None:
             self._watch.pong(sender, rest)
 

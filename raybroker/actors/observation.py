@@ -78,7 +78,7 @@ class Observing:
             self._endpoint.bound(config)
             self._endpoint.admit(metrics_access(config, directory, lambda: clock.monotonic_ns() / 1e9))
             ip = config["raybroker.metrics.address"] or runtime.node_ip()
-            tls = ServerTls.of(config, directory, clients=False) if config["raybroker.metrics.tls"] else None
+            tls = ServerTls.from_config(config, directory, clients=False) if config["raybroker.metrics.tls"] else None
             url = self._endpoint.start(ip, config["raybroker.metrics.ports"], None if tls is None else tls.context)
             self._local.publishing.address = ip, urlsplit(url).port or 0
         except (BrokerError, OSError) as error:

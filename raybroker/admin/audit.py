@@ -74,7 +74,7 @@ class AuditLook:
     later_s: float = 0.0
     clock_ms: tuple[int, int] | None = None
 
-    def of(self, verb: str) -> list[Row]:
+    def rows_of(self, verb: str) -> list[Row]:
         """The rows of a verb; none where it was not answered."""
         return self.rows.get(verb, [])
 
@@ -87,7 +87,7 @@ class AuditLook:
         """Those of programs, but for temporary ones."""
         return [
             row
-            for row in self.of("list_destinations")
+            for row in self.rows_of("list_destinations")
             if not is_reserved_name(row["name"]) and not row.get("temporary")
         ]
 
@@ -192,10 +192,10 @@ def _automatic(look: AuditLook) -> Iterator[AuditFinding]:
 
 def _starving(look: AuditLook) -> Iterator[AuditFinding]:
     of: dict[tuple[str, str], list[Row]] = {}
-    for row in look.of("list_consumers"):
+    for row in look.rows_of("list_consumers"):
         if row.get("active") and not row.get("subscription") and row["type"] == "queue":
             of.setdefault((row["type"], row["destination"]), []).append(row)
-    waiting = {(row["type"], row["name"]): row.get("waiting", 0) for row in look.of("list_destinations")}
+    waiting = {(row["type"], row["name"]): row.get("waiting", 0) for row in look.rows_of("list_destinations")}
     for key, rows in sorted(of.items()):
         held = sorted(row.get("unacknowledged", 0) for row in rows)
         if len(rows) > 1 and held[-1] >= PREFETCHED_MIN and held[0] == 0 and not waiting.get(key, 0):
@@ -211,7 +211,7 @@ def _starving(look: AuditLook) -> Iterator[AuditFinding]:
 
 
 def _dead(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("list_destinations"):
+    for row in look.rows_of("list_destinations"):
         if row["name"] != DEAD_MESSAGE_QUEUE or not row.get("messages", 0):
             continue
         count, most = row["messages"], _attribute(row, "maxNumMsgs")
@@ -233,7 +233,7 @@ def _dead(look: AuditLook) -> Iterator[AuditFinding]:
 
 
 def _forgotten(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("list_subscriptions"):
+    for row in look.rows_of("list_subscriptions"):
         if row.get("durable") and not row.get("active") and row.get("messages", 0):
             who = f" of client {row['client_id']}" if row.get("client_id") else ""
             yield AuditFinding(
@@ -246,7 +246,7 @@ def _forgotten(look: AuditLook) -> Iterator[AuditFinding]:
 
 
 def _in_doubt(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("list_transactions"):
+    for row in look.rows_of("list_transactions"):
         age_ms = look.now_ms - int(row.get("created_ms") or look.now_ms)
         if str(row.get("state")) == "PREPARED" and age_ms >= HOUR_MS:
             yield AuditFinding(
@@ -258,7 +258,7 @@ def _in_doubt(look: AuditLook) -> Iterator[AuditFinding]:
 
 
 def _quotas(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("list_quotas"):
+    for row in look.rows_of("list_quotas"):
         attributes = row.get("attributes", {})
         for limit, count in (("MessagesMaximum", "messages"), ("BytesMaximum", "bytes")):
             most, now = attributes.get(limit, -1), row.get(count)
@@ -275,7 +275,7 @@ def _quotas(look: AuditLook) -> Iterator[AuditFinding]:
 
 
 def _plain_services(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("list_services"):
+    for row in look.rows_of("list_services"):
         if (
             row.get("protocol") in ("tcp", "http", "stomp", "ws")
             and row.get("kind") != "PORTMAPPER"
@@ -293,7 +293,7 @@ def _graded(verb: str, *names: str, but: str = "", do: str) -> Callable[[AuditLo
     """What ``raybroker check`` says of these checks of a verb, or of all ``but`` one, where it is not well."""
 
     def find(look: AuditLook) -> Iterator[AuditFinding]:
-        for row in look.of(verb):
+        for row in look.rows_of(verb):
             if row["grade"] != Grade.OK and row["check"] != but and (not names or row["check"] in names):
                 yield AuditFinding(row["grade"], str(row["of"]), str(row["text"]), do)
 
@@ -302,7 +302,7 @@ def _graded(verb: str, *names: str, but: str = "", do: str) -> Callable[[AuditLo
 
 def _hosts(look: AuditLook) -> Iterator[tuple[Row, Row]]:
     """Each host of the look, and as it was seen later."""
-    for broker in look.of("query_broker"):
+    for broker in look.rows_of("query_broker"):
         later = {row["host"]: row for row in look.later.get("hosts", ())}
         for row in broker.get("hosts", ()):
             yield row, later.get(row["host"], {})
@@ -338,7 +338,9 @@ def _one_copy(look: AuditLook) -> Iterator[AuditFinding]:
 
 
 def _default_passwords(look: AuditLook) -> Iterator[AuditFinding]:
-    users: dict[tuple[str, str], Row] = {(row["user"], str(row.get("default"))): row for row in look.of("list_users")}
+    users: dict[tuple[str, str], Row] = {
+        (row["user"], str(row.get("default"))): row for row in look.rows_of("list_users")
+    }
     for row in users.values():
         if row.get("default") and row.get("active", True):
             yield AuditFinding(
@@ -360,7 +362,7 @@ def _default_passwords(look: AuditLook) -> Iterator[AuditFinding]:
 
 def _clocks(look: AuditLook) -> Iterator[AuditFinding]:
     before_ms, after_ms = look.clock_ms or (0, 0)
-    clocks = [(row["now_ms"], row["broker"]) for row in look.of("check_broker") if "now_ms" in row]
+    clocks = [(row["now_ms"], row["broker"]) for row in look.rows_of("check_broker") if "now_ms" in row]
     pairs = [(min(clocks), max(clocks))] if len(clocks) > 1 else []
     found = [(slow, fast, fast[0] - slow[0] - (after_ms - before_ms)) for slow, fast in pairs]
     do = "set the clocks of the machines by NTP (chronyc tracking): expiry, delays and tokens go by them"
@@ -379,7 +381,9 @@ def _own_limits(look: AuditLook) -> Iterator[AuditFinding]:
         return
     limits = ("maxNumMsgs", "maxTotalMsgBytes", "quota")
     if any(
-        row.get("attributes", {}).get(name) not in (None, -1, "") for row in look.of("list_policies") for name in limits
+        row.get("attributes", {}).get(name) not in (None, -1, "")
+        for row in look.rows_of("list_policies")
+        for name in limits
     ):
         return
     own = [
@@ -499,7 +503,7 @@ def _ask_of_each(admin: Any, rows: dict[str, list[Row]], missing: dict[str, str]
     """What lists do not have: the use of each quota, and the values that hold where there are policies."""
     book = PolicyBook(policy_of(row["name"], _fields(row)) for row in rows.get("list_policies", ()))
     quotas, destinations = rows.get("list_quotas", []), rows.get("list_destinations", [])
-    governed = [row for row in destinations if any(book.of(row["type"], row["name"]))]
+    governed = [row for row in destinations if any(book.policies_of(row["type"], row["name"]))]
     if len(governed) > GOVERNED_MAX:
         missing["query_destination"] = f"policies hold for {len(governed)} destinations, {GOVERNED_MAX} were asked for"
     asked: list[tuple[str, Row, tuple[str, ...]]] = [("query_quota", row, (row["name"],)) for row in quotas]

@@ -168,7 +168,7 @@ def run_load(
             worker.end()
     made = [worker.done for worker in workers if worker.role == "producer"]
     got = [worker.done for worker in workers if worker.role == "consumer"]
-    return LoadReport.of(plan, made, got)
+    return LoadReport.from_results(plan, made, got)
 
 
 def _watch(

@@ -36,7 +36,7 @@ class LoadReport:
     latencies: dict[str, LatencyCounts] = field(default_factory=lambda: {key: LatencyCounts() for key in TITLES})
 
     @classmethod
-    def of(cls, plan: LoadPlan, produced: Iterable[Produced], consumed: Iterable[Consumed]) -> LoadReport:
+    def from_results(cls, plan: LoadPlan, produced: Iterable[Produced], consumed: Iterable[Consumed]) -> LoadReport:
         """The sum of the workers' results."""
         report = cls(plan)
         for one in produced:

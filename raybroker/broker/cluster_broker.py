@@ -466,7 +466,7 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
         cluster().clustering.require_open()
 
     def pauses(key: Key) -> Mapping[str, int]:
-        return cluster().pausing.of(key)
+        return cluster().pausing.pauses_of(key)
 
     return OtherBrokers(
         lambda key: cluster().host_elsewhere(key),

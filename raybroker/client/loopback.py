@@ -207,7 +207,7 @@ class LoopbackDirectory:
                 directory,
                 sync=self._config["imq.persist.file.sync.enabled"],
                 segment_bytes=self._config["raybroker.store.segment_bytes"],
-                own_files=OwnFileOptions.of(self._config),
+                own_files=OwnFileOptions.from_config(self._config),
                 monotonic_ns=clock.monotonic_ns,
                 entropy=entropy.token,
             )
@@ -440,7 +440,7 @@ def _named_core(
         for setting in properties if not made else ():
             lookup(setting, "factory")  # Raises for what is the broker's own, which runs already.
         values = {**{key: value for key, value, _ in named.config.given}, **properties}
-        attributes = named.config if made else Config.of(values)
+        attributes = named.config if made else Config.from_values(values)
         directory: Any = _Shared(name, named)
         core = ConnectionCore(
             directory,
@@ -477,7 +477,7 @@ def make_core(
     for name, instead in _OF_CLUSTERS.items():
         if name in (properties or {}):
             raise ConfigError(f"{name} is for brokers in Ray; of a loopback, {instead}")
-    config = Config.of({"raybroker.hosting.default": "shared", **(properties or {})})
+    config = Config.from_values({"raybroker.hosting.default": "shared", **(properties or {})})
     folder = Path(store) if store is not None else None
     if broker is not None:
         return _named_core(broker, folder, properties or {}, config, client_id, io)

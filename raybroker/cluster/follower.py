@@ -144,9 +144,9 @@ class Follower:
             )
         life.trouble = ""
         self.target = max(self.target or 0, record.number) if record.id == old.id else record.number
-        self.take(record)
+        self.adopt_record(record)
 
-    def take(self, record: ChangeRecord) -> None:
+    def adopt_record(self, record: ChangeRecord) -> None:
         """The record is agreed once it is on disk; entries that come meanwhile are appended to it."""
         life = self._life
         position = Position(record.id, record.number, record.digest)

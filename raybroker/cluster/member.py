@@ -57,7 +57,7 @@ class Member(Shown):
         self._found = found
         self._follower = Follower(self._life, self._applier)
         self._teller = Teller(self._life, self._applier)
-        self._sharer = Sharer(life, applier, peers.beat, self._follower.take)
+        self._sharer = Sharer(life, applier, peers.beat, self._follower.adopt_record)
         self._source: Follower | Sharer = self._sharer if settings.table else self._follower
         """Where the copy of the record comes from."""
         self._fresh = True

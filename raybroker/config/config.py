@@ -34,7 +34,8 @@ _SCOPES: Final[tuple[Scope, ...]] = ("broker", "factory")
 class Config:
     """Values by property name, ``config["imq.message.max_size"]``; an unset one has its default.
 
-    ``given`` holds the properties that are set: (name, typed value, origin).  Built by :meth:`load` or :meth:`of`.
+    ``given`` holds the properties that are set: (name, typed value, origin).  Built by :meth:`load` or
+    :meth:`from_values`.
     """
 
     given: tuple[tuple[str, Value, str], ...] = ()
@@ -73,7 +74,7 @@ class Config:
         return config
 
     @classmethod
-    def of(cls, values: Mapping[str, object] | None = None) -> Config:
+    def from_values(cls, values: Mapping[str, object] | None = None) -> Config:
         """The defaults with ``values``, without looking at files or the environment; for tests and loopbacks."""
         return cls().with_values(values or {}, origin="argument")
 

@@ -84,7 +84,7 @@ class Counters:
             setattr(self, name, lasting.get(name, 0))
         self.base, self.since_ms = dict(base), since_ms
 
-    def take(self, messages: int, nbytes: int, *, moved: bool) -> None:
+    def count_received(self, messages: int, nbytes: int, *, moved: bool) -> None:
         """Messages are here for good."""
         if moved:
             self.moved_in += messages

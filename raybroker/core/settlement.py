@@ -139,7 +139,7 @@ class Settlement:
 
     def dead_letters_settled(self, queue: DeliveryQueue, ordinal: int, mask: int) -> None:
         """It is settled what became of dead letters."""
-        parts = [(run.ordinal, run.mask) for run in queue.dead_letters.take(ordinal, mask)]
+        parts = [(run.ordinal, run.mask) for run in queue.dead_letters.take_dead(ordinal, mask)]
         if not parts:
             return
         block = self._index.held[ordinal]

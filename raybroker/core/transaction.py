@@ -96,7 +96,7 @@ def _write(destination: Transacting, staged: StagedBlock, claims: dict[int, int]
     block = destination.block_index.held[staged.ordinal]
     for a, b in pk.runs_of(staged.mask):
         if staged.persistent:
-            destination.admission.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
+            destination.admission.producers.take_sequences(staged.producer, staged.first_seq + a, staged.first_seq + b)
     came = records.MOVED if staged.moved else records.SENT
     store(destination, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn, came)
 
@@ -130,7 +130,7 @@ def _show(destination: Transacting, staged: StagedTransaction, waiting: StagedBl
     ordinal, everything = waiting.ordinal, waiting
     block = destination.block_index.held[ordinal]
     waiting = _without_duplicates(destination, waiting)
-    destination.counters.take(waiting.mask.bit_count(), block.bytes_of(waiting.mask), moved=waiting.moved)
+    destination.counters.count_received(waiting.mask.bit_count(), block.bytes_of(waiting.mask), moved=waiting.moved)
     claims = _claims(destination, staged, waiting) if waiting.mask or staged.prepared else {}
     if not staged.prepared and waiting.mask:
         _write(destination, waiting, claims, 0)

@@ -278,7 +278,11 @@ class Host:
         """What administrators ask of a host."""
         self.policies = HostPolicies(self.config)
         self.settings = LiveSettings(
-            self.config, self.time, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
+            self.config,
+            self.time,
+            self.registry,
+            self._wakeups,
+            (self.meters.thresholds.apply_attributes, self.pools.assign),
         )
         self.baselines = CounterBaselines(self.meters, self.clock)
         self.metrics = MetricRows(self.time, self.registry, self.schedules, self.meters, self.baselines)
@@ -373,7 +377,7 @@ class Host:
             self.transactions,
             self._blocked,
             operations,
-            self._bodies.take,
+            self._bodies.take_body,
             self._bodies.writable,
             (self.watch.left, self._bodies.left),
             self.temporary.lost,
@@ -451,7 +455,7 @@ class Host:
 
     def reconfigured(self) -> None:
         """The configuration has changed."""
-        self.settings.take()
+        self.settings.apply_changes()
         self.compression.configure()
         self.pools.configure()
         self.transactions.configure()

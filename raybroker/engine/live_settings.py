@@ -33,7 +33,7 @@ class LiveSettings:
         self._given = given
         self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
 
-    def take(self) -> None:
+    def apply_changes(self) -> None:
         """The configuration has changed."""
         self.message_bytes_max = message_bytes_max(self._config["imq.message.max_size"])
         now_ms = self._time.now_ms()

@@ -103,7 +103,7 @@ class _Reading:
         self.undecided: set[int] = set()
         """Prepared transactions that may have been decided."""
 
-    def take(self, entry: LogEntry) -> None:
+    def read_entry(self, entry: LogEntry) -> None:
         if entry.kind == LOST:
             self.doubt()
             return
@@ -134,7 +134,7 @@ def salvage(entries: Iterable[LogEntry], lost_entries: int, now_ms: int, *, chec
     reading = _Reading()
     for entry in entries:
         try:
-            reading.take(entry)
+            reading.read_entry(entry)
         except (struct.error, ValueError, IndexError) as error:
             raise StoreDamagedError(f"an entry of destination {entry.destination} does not decode: {error}") from None
     if checkpoint_lost:

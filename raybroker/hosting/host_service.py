@@ -82,7 +82,7 @@ Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 def _tls(config: ConfigView, directory: Path) -> ServerTls:
     from raybroker.security.tls import ServerTls
 
-    return ServerTls.of(config, directory)
+    return ServerTls.from_config(config, directory)
 
 
 @dataclass(frozen=True)

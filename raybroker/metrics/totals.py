@@ -78,7 +78,7 @@ class Totals:
         self._known: dict[str, _Known] = {}
         self._gone: Rows = {}
 
-    def take(
+    def take_rows(
         self,
         host: str,
         incarnation: int,
@@ -120,7 +120,7 @@ class DestinationTotals:
         self._known: dict[tuple[str, str], _Known] = {}
         """By type and name."""
 
-    def take(self, host: str, incarnation: int, row: Row) -> Row:
+    def take_row(self, host: str, incarnation: int, row: Row) -> Row:
         """The row of a destination with the counts from before its host's last start."""
         row = dict(row)
         recovered = row.pop("recovered", {})

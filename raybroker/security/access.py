@@ -27,7 +27,7 @@ class Access:
 
     @property
     def source(self) -> str:
-        """The path of the rules, "" where access control is switched off: what :meth:`of` takes."""
+        """The path of the rules, "" where access control is switched off: what :meth:`parse` takes."""
         return str(self._file.path) if self._file is not None else ""
 
     @property
@@ -40,7 +40,7 @@ class Access:
         return self._file.rules() if self._file is not None else None
 
     @classmethod
-    def of(cls, source: str) -> Access:
+    def parse(cls, source: str) -> Access:
         from raybroker.security.rule_file import RuleFile
 
         return cls(RuleFile(Path(source)) if source else None)

@@ -66,7 +66,7 @@ def is_right(stored: str, password: str) -> bool:
     """Whether a password is the one that something is kept of; compares in constant time."""
     if is_verifier(stored):
         known = Verifier.parse(stored)
-        shown = Verifier.of(password, known.salt, known.iterations)
+        shown = Verifier.from_password(password, known.salt, known.iterations)
         return hmac.compare_digest(shown.stored_key, known.stored_key)
     hasher = _hasher()
     from argon2.exceptions import InvalidHashError, VerificationError

@@ -4,7 +4,7 @@ A keystore is one PEM file with the private key and the certificate chain, or on
 ConfigError before anything listens: a file that is missing or that others may read, a wrong password, a key that is not
 the certificate's, a certificate whose time is over.
 
-    tls = ServerTls.of(config, security_directory)   # raises ConfigError
+    tls = ServerTls.from_config(config, security_directory)   # raises ConfigError
     tls.context()                                    # for each connection: a renewed keystore is read again
     tls.certificate()                                # which the client may insist on, see pinned_context
 """
@@ -128,7 +128,7 @@ class ServerTls:
         self._served = make()
 
     @classmethod
-    def of(cls, config: ConfigView, directory: Path | None, *, clients: bool = True) -> ServerTls:
+    def from_config(cls, config: ConfigView, directory: Path | None, *, clients: bool = True) -> ServerTls:
         """Make it from the settings. Raises ConfigError; blocks.
 
         directory  the broker's security directory

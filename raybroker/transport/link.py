@@ -119,7 +119,7 @@ class Link(asyncio.BufferedProtocol):
             self._unhandled(error)
             raise
 
-    def take(self, frames: list[Frame]) -> None:
+    def take_frames(self, frames: list[Frame]) -> None:
         """Give frames to the user that it has put off; what it raises ends the connection as ever."""
         try:
             self._on_frames(frames)

@@ -76,7 +76,7 @@ class Verifier:
     server_key: bytes
 
     @classmethod
-    def of(cls, password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
+    def from_password(cls, password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
         """Takes as long as ``iterations`` say."""
         salted = _salted(password, salt, iterations)
         return cls(

@@ -64,7 +64,7 @@ def _verdict(folder: Path) -> Verdict:
 
 def _make_tables(folder: Path, url: str) -> None:
     given = on_server(folder, url)
-    database = Database(address_of(Config.of(given), folder))
+    database = Database(address_of(Config.from_values(given), folder))
     StoreTables(database, f"{given['imq.brokerid']}_loopback", "loopback", "loopback").create()
 
 

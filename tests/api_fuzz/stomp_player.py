@@ -32,7 +32,7 @@ def properties(folder: Path) -> dict[str, Any]:
     """Those of a broker that serves STOMP, for a user of its own."""
     folder.mkdir(exist_ok=True)
     if not (folder / "passwd").exists():
-        UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
     return {
         "imq.service.activelist": "stomp",
         "imq.hostname": "127.0.0.1",

@@ -35,7 +35,9 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "security"
         self.folder.mkdir()
-        UserFile(self.folder / "passwd").add("mute", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(self.folder / "passwd").add(
+            "mute", UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user")
+        )
         (self.folder / "accesscontrol.properties").write_text(RULES)
         self.running = rb.start(
             config={

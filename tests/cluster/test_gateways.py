@@ -36,7 +36,7 @@ class Gateways:
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         users = folder / "security"
         users.mkdir()
-        UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
         self._opened = opened
         self.running = opened.enter_context(
             rb.start(

@@ -59,7 +59,9 @@ class Rig:
         security = folder / "security"
         security.mkdir()
         for name in ("ann", "mute"):
-            UserFile(security / "passwd").add(name, UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+            UserFile(security / "passwd").add(
+                name, UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user")
+            )
         (security / "accesscontrol.properties").write_text(RULES)
         self.stomp_port = free_port()
         config = {

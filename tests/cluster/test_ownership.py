@@ -58,7 +58,7 @@ def test_a_host_that_refuses_its_store_fails_the_start_with_its_own_error_and_le
 
 def test_a_host_does_not_open_the_store_of_another_one(tmp_path: Path) -> None:  # P-06
     def host(broker: str, name: str) -> DataPlane:
-        spec = HostSpec("c", broker, name, "shared", str(tmp_path / "h1"), b"", Config.of({}))
+        spec = HostSpec("c", broker, name, "shared", str(tmp_path / "h1"), b"", Config.from_values({}))
         kept = KeptState(LiveConfig(spec.config, {}), {}, {})
         log = MessagesLog(tmp_path, kept.config.__getitem__)
         return DataPlane(spec, kept, "127.0.0.1", lambda kind, name: None, log)

@@ -213,7 +213,7 @@ def rest(port: int) -> Work:
 def test_clients_of_each_kind_survive_the_restart_of_a_broker_with_many_hosts(slow: Path, tmp_path: Path) -> None:
     users = tmp_path / "security"
     users.mkdir()
-    UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+    UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
     ports = {"stomp": free_port(), "httpjms": free_port()}
     running = rb.start(
         config={

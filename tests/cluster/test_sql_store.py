@@ -45,7 +45,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, server: postgres.Server) ->
 def cluster(own_ray: str, config: dict[str, object]) -> Iterator[Any]:
     with pytest.raises(ConfigError, match="make them with raybroker dbmgr create tbl"):
         rb.start(CLUSTER, config=config)
-    StoreManager(Config.of(config), CLUSTER).create(database=False)
+    StoreManager(Config.from_values(config), CLUSTER).create(database=False)
     with rb.start(CLUSTER, config=config) as started:
         yield started
 
@@ -63,7 +63,7 @@ def test_nothing_is_lost_with_a_host_or_with_the_database(
     cluster: Any, server: postgres.Server, config: dict[str, object]
 ) -> None:
     def stored() -> list[str]:
-        return [host["name"] for host in StoreManager(Config.of(config), CLUSTER).query()[0]["hosts"]]
+        return [host["name"] for host in StoreManager(Config.from_values(config), CLUSTER).query()[0]["hosts"]]
 
     with rb.connect(cluster=CLUSTER) as connection:
         connection.admin().create_destination("queue", QUEUE)

@@ -33,7 +33,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def two(own_ray: str, config: dict[str, object]) -> Iterator[Any]:
-    TableManager(Config.of(config), CLUSTER).create()
+    TableManager(Config.from_values(config), CLUSTER).create()
     with rb.start(CLUSTER, brokers=2, config=config) as started:
         yield started
 

@@ -325,7 +325,9 @@ class ClusterRig:
         self, directory: Path, brokers: int = 3, *, start: Iterable[str] | None = None, **properties: object
     ) -> None:
         self.directory = directory
-        self.config = Config.of({**FAST, **{name.replace("__", "."): value for name, value in properties.items()}})
+        self.config = Config.from_values(
+            {**FAST, **{name.replace("__", "."): value for name, value in properties.items()}}
+        )
         self.plan: BrokerPlan = plan_of(self.config, brokers)
         self.io = IoThread.shared()
         self.brokers: dict[str, RigBroker] = {}
@@ -438,7 +440,9 @@ class ClusterRig:
         first = home or self.plan.names[0]
         directory = ClusterDirectory(RigCalls(self, first), first, pinned=pinned)
         given = {name.replace("__", "."): value for name, value in attributes.items()}
-        core = identified(ConnectionCore(directory, Config.of({**FAST, **given}), client_id=client_id, io=self.io))
+        core = identified(
+            ConnectionCore(directory, Config.from_values({**FAST, **given}), client_id=client_id, io=self.io)
+        )
         connection = (XaConnection if xa else Connection)(core)
         self._connections.append(connection)
         if started:

@@ -149,7 +149,7 @@ class LoopbackBroker:
         self, *, started: bool = True, client_id: str | None = None, xa: bool = False, **attributes: object
     ) -> Any:
         direct = {"raybroker.client.direct": self.face == "direct"}
-        config = Config.of({"raybroker.hosting.default": "shared", **direct, **self.properties, **attributes})
+        config = Config.from_values({"raybroker.hosting.default": "shared", **direct, **self.properties, **attributes})
         core = ConnectionCore(OpenDirectory(self._directory), config, client_id=client_id, io=self._io)
         connection: Any = (XaConnection if xa else Connection)(core)
         if self.face in ("aio", "own"):

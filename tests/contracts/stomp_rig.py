@@ -17,7 +17,7 @@ from raybroker.wire.scram import Verifier
 from raybroker.wire.stomp.frame import Version
 from tests.contracts.stomp_socket import StompSocket
 
-VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
+VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 64))
 RULES = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
 connection.NORMAL.deny.user=stranger

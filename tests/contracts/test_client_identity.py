@@ -155,7 +155,7 @@ def test_a_password_is_no_property_of_a_broker(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         rb.ConnectionFactory(imqDefaultPassword="geheim" * 1000)
     assert "geheim" not in str(caught.value)
-    assert "imqDefaultPassword" not in dict.fromkeys(name for name, _, _ in Config.of({}).explain())
+    assert "imqDefaultPassword" not in dict.fromkeys(name for name, _, _ in Config.from_values({}).explain())
 
 
 # ---- closing in a listener -------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterRig]:
     properties: dict[str, object] = {}
     if getattr(request, "param", "master") == "table":
         properties = {NO_MASTER: True, TABLE: f"sqlite:///{tmp_path / 'record.db'}"}
-        TableManager(Config.of(properties), "rig").create()
+        TableManager(Config.from_values(properties), "rig").create()
     with ClusterRig(tmp_path, **properties) as made:
         yield made
 

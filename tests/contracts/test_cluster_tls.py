@@ -35,7 +35,7 @@ class Secured(LoopbackBroker):
     def __init__(self, folder: Path, face: str = "sockets", **properties: object) -> None:
         self.authority = Authority(folder)
         self.keystore = self.authority.issue("keystore")
-        tls = cluster_tls(Config.of({**SSL, "raybroker.security.dir": str(folder)}), None)
+        tls = cluster_tls(Config.from_values({**SSL, "raybroker.security.dir": str(folder)}), None)
         super().__init__(None, face, tls, **properties)
         self.port: int = self._directory.port
 
@@ -221,6 +221,6 @@ def test_handshakes_that_do_not_go_on_are_bounded_and_end(broker: Secured, monke
 
 
 def test_a_broker_without_a_key_says_which_property_wants_one(tmp_path: Path) -> None:
-    assert cluster_tls(Config.of({}), tmp_path) is None
+    assert cluster_tls(Config.from_values({}), tmp_path) is None
     with pytest.raises(ConfigError, match=r"imq\.cluster\.transport=ssl: keystore .* is not there; make one"):
-        cluster_tls(Config.of(SSL), tmp_path)
+        cluster_tls(Config.from_values(SSL), tmp_path)

@@ -22,7 +22,7 @@ from tests.contracts.test_http_admin import Administered
 from tests.contracts.test_rest import VERIFIER, until
 from tests.unit.security.certificates import Authority
 
-OTHER = str(Verifier.of("other", b"t" * 16, 64))
+OTHER = str(Verifier.from_password("other", b"t" * 16, 64))
 EVIL = "<script>alert(1)</script>"
 
 

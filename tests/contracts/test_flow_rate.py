@@ -28,14 +28,14 @@ def over(connection: Any, broker: LoopbackBroker) -> str:
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages had a turn by a rate, each time."""
     found: list[int] = []
-    take, reserve = FlowRate.take, FlowRate.reserve
+    take, reserve = FlowRate.take_tokens, FlowRate.reserve
 
     def counted(rate: FlowRate, count: int) -> bool:
         taken = take(rate, count)
         found.extend([count] * taken)
         return taken
 
-    monkeypatch.setattr(FlowRate, "take", counted)
+    monkeypatch.setattr(FlowRate, "take_tokens", counted)
     monkeypatch.setattr(FlowRate, "reserve", lambda rate, count: found.append(count) or reserve(rate, count))
     return found
 

@@ -32,7 +32,9 @@ class Gateways:
     def __init__(self, folder: Path, opened: ExitStack, **more: object) -> None:
         security = folder / "security"
         security.mkdir()
-        UserFile(security / "passwd").add("ann", UserEntry(str(Verifier.of(PASSWORD, b"s" * 16, 64)), "user"))
+        UserFile(security / "passwd").add(
+            "ann", UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16, 64)), "user")
+        )
         properties: dict[str, object] = {
             "imq.service.activelist": "jms,stomp,httpjms",
             "imq.hostname": "127.0.0.1",

@@ -423,7 +423,7 @@ def test_a_broker_without_a_cluster_tells_of_itself(shared: Administered) -> Non
 
 
 def test_the_audit_finds_users_with_passwords_that_everybody_knows_and_shows_none(shared: Administered) -> None:
-    UserFile(shared.folder / "passwd").put("carl", UserEntry(str(Verifier.of("8uH-horse", b"0" * 16, 10))))
+    UserFile(shared.folder / "passwd").put("carl", UserEntry(str(Verifier.from_password("8uH-horse", b"0" * 16, 10))))
     seen = look(shared.admin, SystemClock().now_ms, partial(_guessed, seconds=60))
     found = {row["of"]: row["grade"] for row in findings(seen, {20, 21})}
     everybody = dict.fromkeys(("user ann", "user bob", "user stranger"), "warning")

@@ -65,7 +65,7 @@ class Doors:
         token = folder / TOKEN_FILE
         token.write_text("0123456789abcdef0123456789abcdef\n")
         token.chmod(0o600)
-        endpoint.admit(metrics_access(Config.of({"imq.service.activelist": "jms"}), folder, lambda: 0.0))
+        endpoint.admit(metrics_access(Config.from_values({"imq.service.activelist": "jms"}), folder, lambda: 0.0))
         self.ports["scraper"] = urlsplit(endpoint.start("127.0.0.1", PortRange(0, 0))).port or 0
         opened.callback(endpoint.stop)
         assert self.ann.post("/queues/q/messages", json={"body": "stays"}).status_code == 201
@@ -146,8 +146,8 @@ def test_a_browser_is_told_what_a_page_may_ask(doors: Doors, user: str) -> None:
 @pytest.mark.parametrize("text", ["*", "app.example", "https://app.example/", "ftp://a", "https://a b,x", "https://"])
 def test_what_is_no_origin_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r"raybroker\.http\.cors\.origins"):
-        Origins.of(text)
-    assert Origins.of(f" {PAGE}, http://a:8080 ").others == {PAGE, "http://a:8080"}
+        Origins.parse(text)
+    assert Origins.parse(f" {PAGE}, http://a:8080 ").others == {PAGE, "http://a:8080"}
 
 
 HEAD: Final = b"Connection: close\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n"

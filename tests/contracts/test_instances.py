@@ -23,7 +23,7 @@ CLUSTER = "default"
 
 
 def config(folder: Path, **more: Any) -> Config:
-    return Config.of({"raybroker.store.dir": str(folder), **more})
+    return Config.from_values({"raybroker.store.dir": str(folder), **more})
 
 
 @pytest.fixture

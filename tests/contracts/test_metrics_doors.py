@@ -44,12 +44,12 @@ class Door:
         self.token_file = folder / TOKEN_FILE
         self.token_file.write_text(f"{TOKEN}\n")
         self.token_file.chmod(0o600)
-        config = Config.of({"imq.service.activelist": "jms", **more})
+        config = Config.from_values({"imq.service.activelist": "jms", **more})
         endpoint = MetricsEndpoint(Broker(), lambda: target_groups("c", {"b1": endpoint.url}))
         endpoint.admit(metrics_access(config, folder, lambda: 0.0))
         tls = None
         if config["raybroker.metrics.tls"]:
-            tls = ServerTls.of(config, folder, clients=False).context
+            tls = ServerTls.from_config(config, folder, clients=False).context
         self.url = endpoint.start("127.0.0.1", PortRange(0, 0), tls)
         opened.callback(endpoint.stop)
 

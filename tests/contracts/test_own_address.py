@@ -70,7 +70,7 @@ def test_an_administrator_sees_metrics_with_his_password_and_others_are_told_tha
     outside: Outside, tmp_path: Path
 ) -> None:
     endpoint = MetricsEndpoint(Broker(), list)
-    config = Config.of({"imq.service.activelist": "jms"})
+    config = Config.from_values({"imq.service.activelist": "jms"})
     endpoint.admit(metrics_access(config, tmp_path, lambda: 0.0))
     url = endpoint.start("0.0.0.0", PortRange(0, 0)).replace("0.0.0.0", ADDRESS)
     try:

@@ -35,7 +35,7 @@ topic.*.consume.allow.user=*
 queue.create.allow.user=ann
 topic.create.allow.user=ann
 """
-VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
+VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 64))
 """With few rounds: a login in a test takes no time."""
 
 

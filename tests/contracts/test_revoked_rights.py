@@ -20,7 +20,7 @@ from raybroker.wire.scram import Verifier
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import RULES, Outside
 
-OTHER = str(Verifier.of("other", b"t" * 16, 64))
+OTHER = str(Verifier.from_password("other", b"t" * 16, 64))
 
 
 @pytest.fixture

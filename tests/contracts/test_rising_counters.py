@@ -68,7 +68,7 @@ def test_a_destination_that_goes_while_a_scrape_is_made_takes_nothing_away(monke
     monkeypatch.setattr("raybroker.hosting.ports.figures.METRICS_STEP", 1)
 
     async def work() -> None:
-        service = HostService(HostStorage(MemoryStore()), SystemClock(), Config.of({}), token=b"t")
+        service = HostService(HostStorage(MemoryStore()), SystemClock(), Config.from_values({}), token=b"t")
         await service.start(threaded=False)
         try:
             for number in range(4):

@@ -48,7 +48,7 @@ topic.*.consume.allow.user=*
 queue.create.allow.user=ann
 topic.create.allow.user=ann
 """
-VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
+VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 64))
 
 
 class Outside:

@@ -268,7 +268,7 @@ def test_a_broker_that_compresses_has_tables_that_say_so(tmp_path: Path) -> None
     off = {"imq.persist.store": "sql"}
     on = {**off, "raybroker.store.message_compression_enabled": True}
     text = "departure of a flight, delayed " * 100
-    database = Database(address_of(Config.of(off), tmp_path / "store"))
+    database = Database(address_of(Config.from_values(off), tmp_path / "store"))
     tables = StoreTables(database, "loopback_loopback", "loopback", "loopback")
     with rb.loopback(tmp_path / "store", properties=off) as connection:
         connection.session().producer("q").send(text)

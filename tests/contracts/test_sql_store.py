@@ -105,7 +105,7 @@ def test_rows_that_are_not_what_was_written_refuse_the_store(tmp_path: Path, sta
 
     def store() -> SqlStore:
         return opening.open_store(
-            Config.of(SQL),
+            Config.from_values(SQL),
             tmp_path,
             cluster="loopback",
             broker="loopback",
@@ -214,7 +214,7 @@ def test_a_database_that_is_not_there_is_waited_for_as_often_as_is_set(tmp_path:
     clock, slept, told = SystemClock(), [], []
     with pytest.raises(UnreachableError, match=r"postgresql://somebody@127.0.0.1:1/none cannot be reached"):
         opening.open_store(
-            Config.of({**SQL, **given}),
+            Config.from_values({**SQL, **given}),
             tmp_path,
             cluster="c",
             broker="b",
@@ -246,7 +246,7 @@ def on_server(server: postgres.Server, name: str) -> dict[str, object]:
         "imq.persist.jdbc.postgresql.opendburl": server.url,
         "imq.brokerid": name,
     }
-    database = Database(address_of(Config.of(given), Path()))
+    database = Database(address_of(Config.from_values(given), Path()))
     StoreTables(database, f"{name}_loopback", "loopback", "loopback").create()
     return given
 
@@ -298,7 +298,7 @@ def test_a_postgresql_that_dies_in_the_middle_of_commits_loses_nothing(server: p
 @pytest.mark.xdist_group("postgres")
 def test_an_error_of_the_server_is_a_full_disk_or_the_end(server: postgres.Server) -> None:
     properties = on_server(server, "errors")
-    database = Database(address_of(Config.of(properties), Path()))
+    database = Database(address_of(Config.from_values(properties), Path()))
 
     def on_insert(action: str) -> None:
         with database.connected() as connection:
@@ -336,7 +336,7 @@ def test_an_error_of_the_server_is_a_full_disk_or_the_end(server: postgres.Serve
 @pytest.mark.xdist_group("postgres")
 def test_the_locks_of_postgresql_keep_a_second_process_out_until_they_are_reset(server: postgres.Server) -> None:
     properties = on_server(server, "locked")
-    database = Database(address_of(Config.of(properties), Path()))
+    database = Database(address_of(Config.from_values(properties), Path()))
     tables = StoreTables(database, "locked_loopback", "loopback", "loopback")
     connection = rb.loopback(properties=properties)
     producer = connection.session().producer("orders")
@@ -369,7 +369,7 @@ def cut_connections(database: Database) -> int:
 @pytest.mark.xdist_group("postgres")
 def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postgres.Server) -> None:
     properties = {**on_server(server, "cut"), "raybroker.memory.block_cache_bytes": 0}
-    database = Database(address_of(Config.of(properties), Path()))
+    database = Database(address_of(Config.from_values(properties), Path()))
     over = threading.Event()
 
     def cut() -> None:
@@ -403,11 +403,11 @@ def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server,
     from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
 
     properties, clock = on_server(server, f"once{committed:d}"), SystemClock()
-    database = Database(address_of(Config.of(properties), Path()))
+    database = Database(address_of(Config.from_values(properties), Path()))
 
     def store() -> SqlStore:
         return opening.open_store(
-            Config.of(properties),
+            Config.from_values(properties),
             Path(),
             cluster="loopback",
             broker="loopback",
@@ -445,7 +445,7 @@ def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server,
 @pytest.mark.xdist_group("postgres")
 def test_a_store_whose_lock_was_reset_does_not_come_back(server: postgres.Server) -> None:
     properties = on_server(server, "fenced")
-    database = Database(address_of(Config.of(properties), Path()))
+    database = Database(address_of(Config.from_values(properties), Path()))
     with rb.loopback(properties=properties) as connection:
         admin = connection.admin()
         assert StoreTables(database, "fenced_loopback", "loopback", "loopback").reset_lock() == ["loopback"]

@@ -99,7 +99,7 @@ def test_what_was_made_counts_after_the_broker_has_restarted(tmp_path: Path) -> 
     """As long as it is there: its process has ended, and the host with what users have made went on."""
     security = tmp_path / "security"
     security.mkdir()
-    UserFile(security / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+    UserFile(security / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
     properties: dict[str, object] = {
         "imq.service.activelist": "jms",
         "imq.hostname": "127.0.0.1",

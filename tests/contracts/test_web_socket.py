@@ -53,7 +53,7 @@ class Outside:
         shutil.copyfile(self.authority.file, folder / "truststore")
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob"):
-            users.add(name, UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+            users.add(name, UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
         (folder / "accesscontrol.properties").write_text(RULES)
         properties = {
             "imq.service.activelist": self.service,

@@ -70,7 +70,7 @@ class AllDoors:
         self.authority.issue("keystore")
         shutil.copyfile(self.authority.file, folder / "truststore")
         users = UserFile(folder / "passwd")
-        verifier = str(Verifier.of(PASSWORD, b"s" * 16, 64))
+        verifier = str(Verifier.from_password(PASSWORD, b"s" * 16, 64))
         for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
             users.add(name, UserEntry(verifier, group))
         self.faults = Faults()

@@ -90,7 +90,7 @@ class Rig:
     """One host with one queue that holds ``messages`` of producer 7. Use it inside a running loop."""
 
     def __init__(self, properties: dict[str, object] | None = None) -> None:
-        config = Config.of({"imq.ping.interval": 0, **(properties or {})})
+        config = Config.from_values({"imq.ping.interval": 0, **(properties or {})})
         self.service = HostService(HostStorage(MemoryStore()), SystemClock(), config, token=TOKEN)
         self.host = self.service.host
 

@@ -21,13 +21,13 @@ def body_before_its_pieces(patch: Patch) -> None:
             raise large_bodies.ProtocolError("no body")
         return found.file
 
-    patch.set(LargeBodies, "take", take)
+    patch.set(LargeBodies, "take_body", take)
 
 
 @mutant("one block has the file of a body")
 def one_body_of_two_blocks(patch: Patch) -> None:
     def payload_of(block: Any) -> Payload:
-        return LargePayload.of(block) if type(block) is LargeBlock else (block.view,)
+        return LargePayload.from_block(block) if type(block) is LargeBlock else (block.view,)
 
     patch.set(executor, "payload_of", payload_of)
 

@@ -202,7 +202,7 @@ def late_openings_accepted(patch: Patch) -> None:
 def refused_counts_as_taken(patch: Patch) -> None:
     def also(self: Destination, command: Any, out: Outcome) -> None:
         if command.persistent and not command.txn and out.accepted is not None:
-            self.producers.take(command.producer, command.first_seq, command.first_seq + len(command.sizes))
+            self.producers.take_sequences(command.producer, command.first_seq, command.first_seq + len(command.sizes))
 
     patch.after(cmd.Send, also)
 

@@ -79,7 +79,7 @@ class World:
         self.quotas = {name: quota_of(given) for name, given in (quotas or {}).items()}
         self.named: dict[int, str] = {}
         """Destination, by its place in the plan → the quota it refers to, where that is not the first choice."""
-        self._config = Config.of(
+        self._config = Config.from_values(
             {
                 "imq.autocreate.reaptime": 1,
                 "raybroker.memory.block_cache_bytes": self.plan.cache_bytes,

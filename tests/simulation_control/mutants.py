@@ -127,7 +127,7 @@ def an_overtaken_record_replaces_the_copy(patch: Patch) -> None:
     def whole(follower: Follower, message: Any) -> None:
         if message.claim == follower._life.claim:
             follower.target = 0
-            follower.take(load(message.dump))
+            follower.adopt_record(load(message.dump))
 
     from raybroker.cluster.backup import load
 

@@ -17,7 +17,7 @@ from raybroker.model.definitions.values import Defaults, Definitions
 from tests.tidy.source import Sources, package, tree_of
 
 WORDS = "raybroker/model/definitions/pauses.py"
-READING = Reading(Defaults.of())
+READING = Reading(Defaults.from_config())
 OF_WORD = {
     word: "destination" if kind.name in ("queue", "topic") else kind.name
     for kind in KINDS

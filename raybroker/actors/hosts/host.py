@@ -280,7 +280,7 @@ class DataPlane(threading.Thread):
                 directory,
                 sync=config["imq.persist.file.sync.enabled"],
                 segment_bytes=config["raybroker.store.segment_bytes"],
-                own_files=OwnFileOptions.of(config),
+                own_files=OwnFileOptions.from_config(config),
                 monotonic_ns=SystemClock().monotonic_ns,
                 entropy=entropy.token,
             )

@@ -64,7 +64,7 @@ class SpareHost:
     async def _start_spare(self) -> RemoteHost:
         return await self._start()
 
-    async def take(self, changed: Mapping[str, Any]) -> RemoteHost | None:
+    async def take_host(self, changed: Mapping[str, Any]) -> RemoteHost | None:
         """The spare, which is nobody else's then; None when there is none, or it does not answer.
 
         One that is just starting is waited for: that is sooner than starting another. ``changed``: the properties as

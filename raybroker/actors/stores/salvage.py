@@ -186,7 +186,7 @@ class _Salvage:
     def run(self, dry_run: bool, confirm: Callable[[SalvageReport], None]) -> None:
         io, directory, report = self._io, self._directory, self._report
         anchors = read_anchors(io, directory)
-        reader = LenientRecovery.of(io, directory, self._files, anchors)
+        reader = LenientRecovery.from_directory(io, directory, self._files, anchors)
         first = min(reader.segments, default=1)
         reader.read()
         state = self._state(reader, checkpoint_lost=first > 1 and not reader.has_checkpoint)

@@ -84,10 +84,10 @@ def write(work: ParquetWork) -> int:
             span = [span[0] or piece.stamps_ms[0], piece.stamps_ms[-1]]
         rows = reducer.add(piece.stamps_ms, piece.bodies, baseline=piece.baseline)
         if rows is not None:
-            files.add(batches.of(rows))
+            files.add(batches.make_batches(rows))
     last = reducer.finish()
     if last is not None:
-        files.add(batches.of(last))
+        files.add(batches.make_batches(last))
     files.add(batches.notes([*walk.faults, *reducer.found()], span))
     return files.close()
 
@@ -190,7 +190,7 @@ class Batches:
         self._labels: Any = None
         self._size = -1
 
-    def of(self, rows: steps.StepRows) -> Iterator[Any]:
+    def make_batches(self, rows: steps.StepRows) -> Iterator[Any]:
         """Counters and gauges, then histograms."""
         kinds = self._reducer.kinds
         part = kinds.part[rows.series]

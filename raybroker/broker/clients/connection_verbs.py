@@ -31,7 +31,7 @@ class ConnectionVerbs:
         consumer: int | str | None = None,
     ) -> Listing:
         rows = await self._found(
-            Wanted.of(
+            Wanted.parse(
                 service=service,
                 user=user,
                 address=address,

@@ -34,7 +34,7 @@ class Pausing:
         self._everywhere = everywhere
         self._recorded = recorded
 
-    def of(self, key: Key) -> dict[str, int]:
+    def pauses_of(self, key: Key) -> dict[str, int]:
         """What of a destination is paused, and until when in milliseconds, 0 until resumed."""
         return {which: int(str(until_ms)) for which, until_ms in self._recorded().get(key, {}).items()}
 
@@ -60,9 +60,9 @@ class Pausing:
         """Do what Destinations.resume does, on all brokers; return how many destinations. Raises as
         :meth:`pause_destination`."""
         check_pause(which, 0, "resumed")
-        kept = name is not None and type is not None and bool(self.of((check_destination_type(type), name)))
+        kept = name is not None and type is not None and bool(self.pauses_of((check_destination_type(type), name)))
         keys = await self._chosen(type, name, "resumed", kept=kept)
-        ended = {key: {word: 0 for word in resumed_by(which) if word in self.of(key)} for key in keys}
+        ended = {key: {word: 0 for word in resumed_by(which) if word in self.pauses_of(key)} for key in keys}
         await self._propose([Change(PAUSE.recorded.end, key, fields) for key, fields in ended.items() if fields])
         # What is paused at each start is in no record.
         try:

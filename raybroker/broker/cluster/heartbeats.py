@@ -89,7 +89,7 @@ class Beats:
             self._learn_place(to, way, now_ms)
         return proven
 
-    def take(self, sender: str, number: Number, payload: bytes) -> None:
+    def receive_beat(self, sender: str, number: Number, payload: bytes) -> None:
         """A beat of another broker; what cannot be read was made by another version, and is not answered."""
         try:
             envelope, answer = decoded(payload)

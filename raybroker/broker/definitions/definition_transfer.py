@@ -68,7 +68,7 @@ class OwnDefinitions:
         self._lists = lists
 
     def defaults(self) -> Defaults:
-        return Defaults.of(self._config)
+        return Defaults.from_config(self._config)
 
     def place(self, brokers: TransferBrokers, *, agents: bool, users: bool) -> KindPlace:
         """Return the place that an import is for."""

@@ -198,7 +198,7 @@ class Policies(NamedAtHosts):
         governed = [
             f"{kind} {destination}"
             for kind, destination in sorted(self._destinations())
-            if any(policy is not None and policy.name == name for policy in book.of(kind, destination))
+            if any(policy is not None and policy.name == name for policy in book.policies_of(kind, destination))
         ]
         return {**row, "destinations": governed}
 
@@ -213,7 +213,7 @@ def _row(policy: Policy, found: Iterable[Any]) -> Row:
 
 
 def _held(book: PolicyBook, key: Key, own: Row, defaults: Callable[[Key], Row]) -> Row:
-    user, operator = book.of(*key)
+    user, operator = book.policies_of(*key)
     if user is None and operator is None:
         return own
     found = effective(key[0], own, defaults(key), user, operator)

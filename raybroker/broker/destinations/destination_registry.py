@@ -137,7 +137,7 @@ class Registry:
         if self.unasked.keys() - self.away.refused.keys():
             self.require_all_asked(what)
 
-    def take(self, name: str) -> None:
+    def note_answered(self, name: str) -> None:
         """A host was asked what it serves."""
         self.unasked.pop(name, None)
         self.away.refused.pop(name, None)

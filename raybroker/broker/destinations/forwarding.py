@@ -187,7 +187,7 @@ class MemberForwarding:
 
     async def take_over(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """Take messages of another broker's host, which decides; how many."""
-        return await self._registry.host_of(type, name).handover.take(type, name, txn, coordinator, blocks)
+        return await self._registry.host_of(type, name).handover.take_over(type, name, txn, coordinator, blocks)
 
     async def decide_over(self, type: str, name: str, txn: str) -> None:
         """They are here for good."""

@@ -91,7 +91,7 @@ class Measuring:
         for host, answer in zip(hosts, answers, strict=True):
             if answer is not None:
                 older = answer["age_s"] > age_s + OLDER_S
-                self._totals.take(
+                self._totals.take_rows(
                     host.key,
                     answer["incarnation"],
                     _parts(answer),
@@ -110,7 +110,7 @@ class Measuring:
         }
         self._destination_totals.keep(self._registry.where.__contains__)
         destinations = [
-            self._destination_totals.take(host.key, answer["incarnation"], row)
+            self._destination_totals.take_row(host.key, answer["incarnation"], row)
             for host, answer in zip(hosts, answers, strict=True)
             if answer is not None
             for row in answer["destinations"]

@@ -25,6 +25,6 @@ def cluster_tls(config: ConfigView, beside: Path | None) -> ServerTls | None:
     if config[TRANSPORT] != SSL:
         return None
     try:
-        return ServerTls.of(config, security_directory(config, beside), clients=False)
+        return ServerTls.from_config(config, security_directory(config, beside), clients=False)
     except ConfigError as error:
         raise ConfigError(f"{TRANSPORT}={SSL}: {error}") from None

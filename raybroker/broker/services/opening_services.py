@@ -145,7 +145,7 @@ async def _gateways(
 
     servers: dict[str, MakeServer] = {}
     version = metadata.version("raybroker")
-    tls = await asyncio.to_thread(ServerTls.of, config, directory) if protocols & WITH_TLS else None
+    tls = await asyncio.to_thread(ServerTls.from_config, config, directory) if protocols & WITH_TLS else None
     if protocols & {"http", "https"}:
         try:
             from raybroker.services.administration.opening import administration_server, console_samples
@@ -260,6 +260,6 @@ def hand_within(security: Path | None) -> Hand:
     """Hands sockets to hosts that are objects of this process."""
 
     async def hand(host: HostPort, given: socket.socket, service: str) -> None:
-        host.guests.take(given, service, security)
+        host.guests.take_socket(given, service, security)
 
     return hand

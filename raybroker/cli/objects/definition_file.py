@@ -29,7 +29,7 @@ def read(name: str) -> dict[str, Any]:
     text, mode = _text(name)
     try:
         found = json.loads(text, object_pairs_hook=_once) if text.lstrip().startswith("{") else tomllib.loads(text)
-        definitions_of(found, Defaults.of())
+        definitions_of(found, Defaults.from_config())
     except (BrokerError, ValueError, RecursionError) as error:
         raise UsageError(f"{name}: {error}") from None
     if found.get("users") and mode & OTHERS:

@@ -70,7 +70,7 @@ def _verifier(user: str, passfile: Path | None, kind: str) -> str:
     else:
         password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
     check_password(password)
-    return argon2_hash(password) if kind == "argon2" else str(Verifier.of(password, token(SALT_BYTES)))
+    return argon2_hash(password) if kind == "argon2" else str(Verifier.from_password(password, token(SALT_BYTES)))
 
 
 @app.command()

@@ -32,7 +32,7 @@ def logged_in(
         connection = ConnectionFactory(attributes).connect(url, username=username, password=password, token=token)
         return _open(connection.admin(), connection.close)
     io, who = IoThread.shared(), Given(username, password, token)
-    calls = calls_to(url, Config.of(checked(attributes)), who, None).calls
+    calls = calls_to(url, Config.from_values(checked(attributes)), who, None).calls
     directory = ClusterDirectory(calls, io.run(calls.begin()), pinned=False)
     return _open(
         Admin(lambda verb, args: io.run(directory.admin(verb, args))),

@@ -975,7 +975,7 @@ class Consumer(Unpicklable):
         core, handed = self._core, self.session._core.handed
         handed.in_batch = True
         try:
-            return core.take(most) or await arrival(core, lambda: core.take(most), timeout) or []
+            return core.take_messages(most) or await arrival(core, lambda: core.take_messages(most), timeout) or []
         finally:
             handed.in_batch = False
 

@@ -17,7 +17,7 @@ class Choosers:
     def __init__(self) -> None:
         self._choosers: dict[tuple[Destination, str], Chooser] = {}
 
-    def of(self, destination: Destination, policy: str, whose: str) -> Chooser:
+    def chooser_for(self, destination: Destination, policy: str, whose: str) -> Chooser:
         """The position among the members of a destination, for its "producers" or "consumers": each goes round by
         itself."""
         found = self._choosers.get((destination, whose))

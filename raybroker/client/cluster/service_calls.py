@@ -348,7 +348,7 @@ def _admission(told: Any) -> dict[str, Any]:
 
 async def way_to(address: ServiceAddress, connect: Connect = direct) -> ServiceWay:
     """The way over TCP."""
-    target = await Target.of(address, connect)
+    target = await Target.resolve(address, connect)
     return ServiceWay(str(target), partial(_dial, target))
 
 

@@ -22,7 +22,7 @@ class BodyRoom:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    async def take(self, nbytes: int) -> None:
+    async def take_room(self, nbytes: int) -> None:
         """Room for one body."""
         if not self._waiting and self._fits(nbytes):
             self.held += nbytes

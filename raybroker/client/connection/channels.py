@@ -75,7 +75,7 @@ class Channels:
                     )
             return channel
 
-    async def of(self, destination: Destination, broker: str | None = None) -> Channel:
+    async def channel_to(self, destination: Destination, broker: str | None = None) -> Channel:
         """The channel to the host that serves a destination; ``broker``: whose member, None: the home broker's."""
         return await self.to(await self._directory.locate(destination.kind, destination.name, False, broker))
 

@@ -176,7 +176,7 @@ class AsyncConnectionFactory(FactoryAttributes):
 
 def _loop_of(attributes: Mapping[str, object]) -> IoThread:
     """Return what a connection of the loop that runs lives in, as ``raybroker.client.loop`` says."""
-    return OwnLoop.running() if Config.of(attributes)["raybroker.client.loop"] == "own" else IoThread.shared()
+    return OwnLoop.running() if Config.from_values(attributes)["raybroker.client.loop"] == "own" else IoThread.shared()
 
 
 def _core(
@@ -188,7 +188,7 @@ def _core(
     who: Given,
     io: IoThread,
 ) -> ConnectionCore:
-    own = Config.of(attributes)
+    own = Config.from_values(attributes)
     if url is None and is_service_address(own[ATTRIBUTE]):
         url = str(own[ATTRIBUTE])
     elif url is None and broker is None and not own[ATTRIBUTE] and not attributes.keys().isdisjoint((HOST, PORT)):
@@ -200,7 +200,7 @@ def _core(
         raise ConfigError("username, password, token are for connections from outside: rb.connect('mq://host:port', …)")
     directory = _directory(cluster, broker, own, io)
     given = io.run(settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
-    config = Config.of({**given, **attributes})
+    config = Config.from_values({**given, **attributes})
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
     core = ConnectionCore(

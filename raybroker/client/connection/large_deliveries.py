@@ -118,7 +118,7 @@ class LargeDeliveries:
             block.large = WholeBody(data) if data is not None else block.large
             return
         size = block.large.nbytes
-        await bodies.take(size)
+        await bodies.take_room(size)
         data = None
         try:
             data = await self._read(frame)

@@ -43,4 +43,6 @@ async def place(connection: ConnectionCore, destination: Destination, policy: st
         Candidate(broker, local=broker == directory.home, consumers=counts[broker]) for broker in sorted(counts)
     ]
     affinity = connection.attributes["ServerAffinityEnabled"]
-    return place_consumer(candidates, connection.kept.choosers.of(destination, policy, "consumers"), affinity=affinity)
+    return place_consumer(
+        candidates, connection.kept.choosers.chooser_for(destination, policy, "consumers"), affinity=affinity
+    )

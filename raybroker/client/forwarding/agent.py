@@ -381,7 +381,7 @@ class ForwardingAgent:
         open_one = transactions.current.transaction
         if open_one is not None and open_one.key == key:
             return "open"  # It is in hand, and is forwarded anew.
-        channel = await core.channels.of(Queue(self.definition.queue), broker or None)
+        channel = await core.channels.channel_to(Queue(self.definition.queue), broker or None)
         answer = await channel.call("txn_outcome", {"key": key})
         return str(answer["state"])
 

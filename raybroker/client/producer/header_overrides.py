@@ -30,7 +30,7 @@ class HeaderOverrides(NamedTuple):
     temporary: bool
 
     @classmethod
-    def of(cls, attributes: ConfigView) -> HeaderOverrides | None:
+    def from_attributes(cls, attributes: ConfigView) -> HeaderOverrides | None:
         """Those of a connection with these attributes; None where it has none."""
         mode, ttl_ms, priority = (
             attributes[f"imqJMS{name}"] if attributes[f"imqOverrideJMS{name}"] else None
@@ -99,5 +99,5 @@ class OverriddenOptions(CommonOptions):
 
 def common_options(attributes: ConfigView, destination: Destination | None) -> CommonOptions:
     """How the options of a producer's sends are read."""
-    overrides = HeaderOverrides.of(attributes)
+    overrides = HeaderOverrides.from_attributes(attributes)
     return CommonOptions() if overrides is None else OverriddenOptions(overrides, destination)

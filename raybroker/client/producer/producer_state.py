@@ -127,7 +127,7 @@ class Batch:
             self.deliver_at.append(now_ms + shared.delay_ms if shared.delay_ms else 0)
         self._mixed = not (self.priorities is None and self.expires is None and self.deliver_at is None)
 
-    def take(self, kinds: bytes, bodies: list[bytes], now_ms: int, own: Columns) -> None:
+    def fill(self, kinds: bytes, bodies: list[bytes], now_ms: int, own: Columns) -> None:
         """Be a batch of these bodies and no others, with the attributes of ``shared`` where ``own`` says nothing."""
         self.bodies = bodies
         self.kinds = bytearray(kinds)
@@ -329,7 +329,7 @@ class ProducerState:
         self.seal()
         batch = Batch(self.next_seq, shared, now_ms)
         batch.held = held
-        batch.take(kinds, bodies, now_ms, own)
+        batch.fill(kinds, bodies, now_ms, own)
         if waiter is not None and not waiter.done():
             batch.indexes.append(-1)
             batch.waiters.append(waiter)

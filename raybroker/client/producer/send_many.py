@@ -113,7 +113,7 @@ class Each:
         columns = zip(names, self._columns(), strict=True)
         return SendRows(*(None if column is None else _some(name, column, count) for name, column in columns))
 
-    def of(self, rows: SendRows, chosen: Sequence[int]) -> Each:
+    def select(self, rows: SendRows, chosen: Sequence[int]) -> Each:
         """Some of the values that :meth:`cut` gave."""
         if isinstance(chosen, range):
             picked = SendRows(*(None if column is None else column[chosen.start : chosen.stop] for column in rows))

@@ -57,7 +57,7 @@ def options_of_request(
     """How a request with these options is encoded; raises TypeError and MessageFormatError at once."""
     check_names(options, REQUEST, "request")
     common, _ = producer_shared(session.connection.attributes, {})
-    overrides = HeaderOverrides.of(session.connection.attributes)
+    overrides = HeaderOverrides.from_attributes(session.connection.attributes)
     if overrides is not None and not overrides.hold_for(destination):
         overrides = None
 

@@ -262,7 +262,7 @@ class SessionCore:
 
     def _acknowledge_marked(self, window: AcknowledgementWindow) -> None:
         """Acknowledge what the window has marked; it runs on the IO loop."""
-        count, up_to = window.take()
+        count, up_to = window.take_due()
         for consumer in list(self.handed.owing):
             epoch, ranges = consumer.settle(up_to)
             if ranges:

@@ -335,7 +335,7 @@ async def outcome_of(
     """
 
     async def ask() -> str:
-        channel = await connection.channels.of(coordinator, broker or None)
+        channel = await connection.channels.channel_to(coordinator, broker or None)
         return str((await channel.call("txn_outcome", {"key": key}))["state"])
 
     if not connection.attachments.reconnects:

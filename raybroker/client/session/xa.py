@@ -300,7 +300,7 @@ class XaTransactions(SessionTransactions):
 
             async def decide(channel: Channel = channel, coordinator: Destination = coordinator) -> None:
                 broker = channel.place.broker or None
-                there = channel if not channel.lost else await connection.channels.of(coordinator, broker)
+                there = channel if not channel.lost else await connection.channels.channel_to(coordinator, broker)
                 answer = await there.call("txn_decide", args)
                 branch.heuristic.append((answer or {}).get("heuristic"))
 

@@ -34,9 +34,9 @@ async def connected(
     """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.begin`."""
     directory = ClusterDirectory(calls, await calls.begin(), pinned=False)
     try:
-        own = Config.of(attributes)
+        own = Config.from_values(attributes)
         given = await settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000)
-        config = Config.of({**given, **attributes})
+        config = Config.from_values({**given, **attributes})
         chosen = client_id_of(config, client_id, username)
         core = ConnectionCore(directory, config, client_id=chosen, io=io, reopen=reopen, room=room)
         sockets = io.serve_directly() if config["raybroker.client.direct"] else None

@@ -16,7 +16,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 
 
 class Target:
-    """The place where a service listens, as far as is known; made by :meth:`of`. ``connect``: how sockets are
+    """The place where a service listens, as far as is known; made by :meth:`resolve`. ``connect``: how sockets are
     connected."""
 
     def __init__(self, address: ServiceAddress, host: str, port: int, connect: Connect) -> None:
@@ -26,7 +26,7 @@ class Target:
         self.connect = connect
 
     @classmethod
-    async def of(cls, address: ServiceAddress, connect: Connect = direct) -> Target:
+    async def resolve(cls, address: ServiceAddress, connect: Connect = direct) -> Target:
         """Raises OSError, TimeoutError and BrokerError."""
         return cls(address, *await resolved(address, connect), connect)
 

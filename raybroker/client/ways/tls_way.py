@@ -96,7 +96,7 @@ class TlsWays:
         self._connect = connect
 
     async def reach(self, address: ServiceAddress) -> ServiceWay:
-        target = await Target.of(address, self._connect)
+        target = await Target.resolve(address, self._connect)
         return ServiceWay(str(target), _TlsWay(target, self._tls).dial, self._tls.hint)
 
 

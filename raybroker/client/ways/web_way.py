@@ -46,7 +46,7 @@ class WebWays:
         self._carrier = str(attributes[CARRIER])
 
     async def reach(self, address: ServiceAddress) -> ServiceWay:
-        target = await Target.of(address, self._connect)
+        target = await Target.resolve(address, self._connect)
         hint = self._tls.hint if self._tls is not None else "does that port have TLS? then it is https://"
         return ServiceWay(str(target), _WebWay(target, self._tls, self._carrier).dial, hint)
 

@@ -249,7 +249,7 @@ class Admission:
         if self._policy.attributes.duplicateWindowMs <= 0:
             return
         taken = [(text, self._step.now_ms) for index in pk.indexes(mask) if (text := ids[index]) is not None]
-        self.duplicates.take(taken, self._policy.attributes.duplicateIdsMax, persistent=persistent)
+        self.duplicates.take_ids(taken, self._policy.attributes.duplicateIdsMax, persistent=persistent)
         if persistent:
             ahead_ms = self._step.ahead_ms
             for record in records.dedup_records([(text, at_ms + ahead_ms) for text, at_ms in taken]):

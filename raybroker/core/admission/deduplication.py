@@ -42,7 +42,7 @@ class Deduplication:
         )
         return mask & ~known
 
-    def take(self, ids: Iterable[tuple[str, int]], most: int, *, persistent: bool) -> None:
+    def take_ids(self, ids: Iterable[tuple[str, int]], most: int, *, persistent: bool) -> None:
         for text, at_ms in ids:
             self.taken.pop(text, None)
             self.taken[text] = at_ms

@@ -107,15 +107,19 @@ def _accept(destination: Taking, command: cmd.Send, mask: int, out: Outcome) -> 
         _stage(destination, command, block, mask, out)
         return
     nbytes = command.sizes[0] if count == 1 else block.bytes_of(mask)  # A mask is not empty.
-    destination.counters.take(mask.bit_count(), nbytes, moved=command.moved)
+    destination.counters.count_received(mask.bit_count(), nbytes, moved=command.moved)
     if command.dedup_ids is not None:
         destination.admission.take_ids(command.dedup_ids, mask, persistent=command.persistent)
     if command.persistent and command.attachment:
         if mask == block.everything:
-            destination.admission.producers.take(command.producer, command.first_seq, command.first_seq + count)
+            destination.admission.producers.take_sequences(
+                command.producer, command.first_seq, command.first_seq + count
+            )
         else:
             for a, b in pk.runs_of(mask):
-                destination.admission.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
+                destination.admission.producers.take_sequences(
+                    command.producer, command.first_seq + a, command.first_seq + b
+                )
     if command.only is None and not block.parts:
         claims = destination.claims(mask, command.content, command.origin)
     elif command.only is None:

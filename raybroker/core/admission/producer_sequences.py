@@ -88,7 +88,7 @@ class ProducerSequences:
         top = taken[-1][1]
         return [gap for gap in gaps if gap[0] >= top], [gap for gap in gaps if gap[0] < top]
 
-    def take(self, producer: int, first: int, end: int) -> None:
+    def take_sequences(self, producer: int, first: int, end: int) -> None:
         taken = self.taken.get(producer)
         if not taken:
             self.taken[producer] = [(first, end)]

@@ -60,7 +60,7 @@ class HeldPage:
         self.stored = stored
 
     @classmethod
-    def of(cls, entries: dict[int, BlockEntry]) -> Self:
+    def from_entries(cls, entries: dict[int, BlockEntry]) -> Self:
         """Entries by their place in the page, alike in what has no column."""
         places, most = list(entries), 1 << PAGE_BITS
         first = entries[places[0]]
@@ -144,7 +144,7 @@ class HeldBlocks(dict[int, BlockEntry]):
             if entry.persistent == persistent and entry.stored == stored:
                 found[at] = entry
         if len(found) * 2 >= 1 << PAGE_BITS and number not in self.pages:
-            self.pages[number] = HeldPage.of(found)
+            self.pages[number] = HeldPage.from_entries(found)
             self.pages_count += len(found)
             for at in found:
                 del self[first + at]

@@ -90,7 +90,7 @@ class Bucket:
         if self.tail is self.fresh:
             self.fresh = deque([self.tail.popleft() for _ in range(max(PAGE_RUNS, 2))])
         page = [self.tail.popleft() for _ in range(PAGE_RUNS)]
-        self.pages.append(PackedRuns.of(page) or page)
+        self.pages.append(PackedRuns.pack(page) or page)
 
     def push_pages(self, arrivals: Sequence[int], ordinals: Sequence[int]) -> None:
         """Fresh runs of the first message of each of these blocks come behind all others."""
@@ -102,7 +102,7 @@ class Bucket:
             self.tail = deque()
         while self.tail:
             page = [self.tail.popleft() for _ in range(min(PAGE_RUNS, len(self.tail)))]
-            self.pages.append(PackedRuns.of(page) or page)
+            self.pages.append(PackedRuns.pack(page) or page)
         for at in range(0, len(arrivals), PAGE_RUNS):
             end = at + PAGE_RUNS
             self.pages.append(PackedRuns(arrivals[at:end], ordinals[at:end], self.priority))
@@ -173,7 +173,7 @@ class Bucket:
         else:
             returned[low:high] = reversed(in_order([run, *returned[low:high]]))
 
-    def take(self, room: int) -> Run:
+    def take_run(self, room: int) -> Run:
         """The next run of at most ``room`` messages."""
         fresh = self.fresh
         alone = not self.returned and (len(fresh) == 1 or fresh[1].arrival != fresh[0].arrival)
@@ -262,12 +262,12 @@ class Backlog:
         self.bucket(run.priority, signature).give_back(run)
         self.count += run.mask.bit_count()
 
-    def take(self, room: int, selector: int = ANY) -> Run | None:
+    def take_run(self, room: int, selector: int = ANY) -> Run | None:
         """The next run of at most ``room`` messages for a consumer with that selector; None when nothing is for it."""
         buckets = self.buckets
         if len(buckets) == 1 and selector == ANY:
             (bucket,) = buckets.values()
-            run = bucket.take(room)
+            run = bucket.take_run(room)
             self.count -= run.mask.bit_count()
             if not bucket.fresh and not bucket.returned:
                 self.buckets.clear()
@@ -288,12 +288,12 @@ class Backlog:
         return [s for s in for_him if s.priority == highest]
 
     def first(self, selector: int = ANY) -> Run | None:
-        """The run with which :meth:`take` would begin."""
+        """The run with which :meth:`take_run` would begin."""
         heads = [bucket.head() for bucket in self._for(selector)]
         return min(heads, key=position) if heads else None
 
     def has_for(self, selector: int) -> bool:
-        """Whether :meth:`take` would find something for a consumer with that selector."""
+        """Whether :meth:`take_run` would find something for a consumer with that selector."""
         if selector == ANY:
             return bool(self.buckets)
         return any(s.signature != UNSORTED and s.signature >> selector & 1 for s in self.buckets.values())
@@ -421,7 +421,7 @@ class Backlog:
             whole = self.buckets[priority, UNSORTED]
             while most > 0 and whole:
                 given_back = whole._returned_next()
-                run = whole.take(BLOCK_MESSAGES_MAX)
+                run = whole.take_run(BLOCK_MESSAGES_MAX)
                 size = run.mask.bit_count()
                 most -= size
                 self.count -= size

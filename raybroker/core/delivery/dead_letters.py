@@ -34,7 +34,7 @@ class DeadLetterRules:
         self._runs.setdefault(ordinal, []).append(run)
         self._index.count_dead(ordinal, mask)
 
-    def take(self, ordinal: int, mask: int) -> list[Run]:
+    def take_dead(self, ordinal: int, mask: int) -> list[Run]:
         """Hold those of a block's messages no longer; returns them as they were."""
         mask &= self.masks.get(ordinal, 0)
         if not mask:

@@ -377,7 +377,7 @@ class DeliveryQueue:
     def dead_letters_back(self, ordinal: int, mask: int) -> None:
         """Dead letters wait again, at their old place, or for their birth; what came after them in their units
         does too."""
-        runs = self.dead_letters.take(ordinal, mask)
+        runs = self.dead_letters.take_dead(ordinal, mask)
         for item in self.pending.overtaken(runs):
             self.put_back(item.run)
         for run in reversed(runs):

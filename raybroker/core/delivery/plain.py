@@ -67,7 +67,7 @@ class PlainPending:
             if turn is None:
                 break
             consumer, room = turn
-            run = backlog.take(room, consumer.selector)
+            run = backlog.take_run(room, consumer.selector)
             if run is None:
                 # Nothing that is left is for its selector: it is not asked again in this step.
                 without.append(consumers.turn.popleft())

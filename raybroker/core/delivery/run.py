@@ -45,7 +45,7 @@ class PackedRuns:
         self.priority = priority
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Self | None:
+    def pack(cls, runs: Sequence[Run]) -> Self | None:
         """The runs packed; None if any is of more or other messages than the first, or was handed out before."""
         priority = runs[0].priority
         if any(run[2:] != (1, 0, 0, priority) for run in runs):

@@ -43,7 +43,7 @@ class Contents:
         self._peek = peek
         self._kept: dict[int, Content | None] = {}
 
-    def of(self, ordinal: int) -> Content | None:
+    def content_of(self, ordinal: int) -> Content | None:
         if ordinal not in self._kept:
             if len(self._kept) >= CONTENTS_MAX:
                 del self._kept[next(iter(self._kept))]

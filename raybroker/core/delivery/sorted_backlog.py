@@ -101,7 +101,7 @@ class SortedBacklog:
         while self._unkeyed and most > 0:
             signature, waiting = self._unkeyed.popleft()
             for run in (waiting,) if isinstance(waiting, Run) else waiting:
-                content = self._contents.of(run.ordinal) if self._order.needs_headers else None
+                content = self._contents.content_of(run.ordinal) if self._order.needs_headers else None
                 for key, mask in self._order.groups(run, content):
                     self._push(key, run._replace(mask=mask), signature)
                 most -= run.mask.bit_count()
@@ -109,7 +109,7 @@ class SortedBacklog:
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
-    def take(self, room: int, selector: int = ANY) -> Run | None:
+    def take_run(self, room: int, selector: int = ANY) -> Run | None:
         """The next run of at most ``room`` messages for a consumer with that selector; None when nothing is for it."""
         heap = self._next(selector)
         if heap is None:
@@ -162,12 +162,12 @@ class SortedBacklog:
         return run._replace(mask=mask)
 
     def first(self, selector: int = ANY) -> Run | None:
-        """A run of which :meth:`take` would hand out the first message."""
+        """A run of which :meth:`take_run` would hand out the first message."""
         heap = self._next(selector)
         return run_of(heap[0]) if heap is not None else None
 
     def has_for(self, selector: int) -> bool:
-        """Whether :meth:`take` would find something for a consumer with that selector."""
+        """Whether :meth:`take_run` would find something for a consumer with that selector."""
         return self._next(selector) is not None
 
     @property
@@ -176,7 +176,7 @@ class SortedBacklog:
         return not self._unkeyed
 
     def position_of_next(self, selector: int) -> Position:
-        """What the message is ordered by that :meth:`take` would begin with; there has to be one."""
+        """What the message is ordered by that :meth:`take_run` would begin with; there has to be one."""
         heap = self._next(selector)
         assert heap is not None
         return heap[0][:3]
@@ -184,7 +184,7 @@ class SortedBacklog:
     def position(self, run: Run) -> Position:
         """What the first message of a run is ordered by."""
         index = pk.first_of(run.mask)
-        content = self._contents.of(run.ordinal) if self._order.needs_headers else None
+        content = self._contents.content_of(run.ordinal) if self._order.needs_headers else None
         key = self._order.key(run, content, index)
         return (key, -run.arrival, -index) if self._order.newest_first else (key, run.arrival, index)
 

@@ -276,15 +276,15 @@ class DestinationRecovery:
         if meta.came == records.COMPOSED:
             return
         mask = pk.span(0, meta.messages) & ~self.refused.get(ordinal, 0)
-        self.counters.take(mask.bit_count(), _bytes_of(meta, mask), moved=meta.came == records.MOVED)
+        self.counters.count_received(mask.bit_count(), _bytes_of(meta, mask), moved=meta.came == records.MOVED)
 
     def _count_alone(self, sizes: array[int], came: bytes) -> None:
         """Blocks of one message came."""
         moved = came.count(records.MOVED)
         sent = len(sizes) - moved - came.count(records.COMPOSED)
-        self.counters.take(moved, 0, moved=True)
+        self.counters.count_received(moved, 0, moved=True)
         nbytes = sum(compress(sizes, [how == records.SENT for how in came])) if came else sum(sizes)
-        self.counters.take(sent, nbytes, moved=False)
+        self.counters.count_received(sent, nbytes, moved=False)
 
     def _count_out(self, meta: BlockMeta, mask: int) -> None:
         self.counters.messages_out += mask.bit_count()
@@ -436,7 +436,7 @@ class DestinationRecovery:
         destination.current.at(now_ms, ahead_ms)
         destination.producers.taken = self.taken
         known = sorted([(text, min(at_ms - ahead_ms, now_ms)) for text, at_ms in self.dedup], key=lambda row: row[1])
-        destination.duplicates.take(known, attributes.duplicateIdsMax, persistent=True)
+        destination.duplicates.take_ids(known, attributes.duplicateIdsMax, persistent=True)
         if isinstance(destination, Topic):
             destination.next_queue = self.next_queue
             for number, found in sorted(self.queues.items()):

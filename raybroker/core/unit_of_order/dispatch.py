@@ -162,7 +162,7 @@ def take_by_keys(order: UnitState, consumer: Consumer, room: int) -> Run | None:
         unit.listed = None
         _take_part(order, owner, unit, run.mask)
         return run
-    taken = backlog.take(room, selector)
+    taken = backlog.take_run(room, selector)
     if taken is not None:
         _take_heads(order, owner, taken, taken.mask, taken.mask)
     return taken
@@ -184,7 +184,7 @@ def _together(
     heads, stops = 0, []
     if head is not None and head[:2] == first[:2] and head.priority == first.priority:
         if head[3:] == first[3:]:
-            heads = order.plain.backlog.take(room, selector).mask  # type: ignore[union-attr]  # the head is of its plain backlog
+            heads = order.plain.backlog.take_run(room, selector).mask  # type: ignore[union-attr]  # the head is of its plain backlog
         else:
             stops.append(head.mask & -head.mask)
     packed = 0
@@ -233,7 +233,7 @@ def _gather(
 def _take_part(order: UnitState, owner: UnitOwner, unit: Unit, mask: int) -> None:
     """Messages that are behind go to the session that has the unit."""
     if mask:
-        unit.take(mask)
+        unit.remove_first(mask)
         count = mask.bit_count()
         order.behind -= count
         order.hold(unit, owner, count)

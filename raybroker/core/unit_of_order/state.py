@@ -409,7 +409,7 @@ class UnitState:
             unit.owner = unit.listed = None
         if run is not None:
             low = run.mask & -run.mask
-            unit.take(low)
+            unit.remove_first(low)
             unit.head = run.ordinal, low
             self.behind -= 1
             key = run.arrival, run.ordinal, *run[3:]
@@ -453,7 +453,7 @@ class UnitState:
 
     def classify(self, run: Run) -> list[tuple[int, int]]:
         """A run as (signature, messages)."""
-        return self.plain.selector_index.classify(run, self.contents.of(run.ordinal))
+        return self.plain.selector_index.classify(run, self.contents.content_of(run.ordinal))
 
     def unpack_if_hasty(self) -> None:
         """Owner batches are for delivery queues where nothing comes before what came first."""

@@ -167,7 +167,7 @@ class Unit:
             high = bisect_right(runs, run.ordinal, low, key=_ordinal)
             runs[low:high] = in_order([run, *runs[low:high]]) if low < high else [run]
 
-    def take(self, mask: int) -> None:
+    def remove_first(self, mask: int) -> None:
         """These messages of the first run leave."""
         runs, first = self.runs, self._first
         arrival, ordinal, rest, attempts, failures, priority = runs[first]

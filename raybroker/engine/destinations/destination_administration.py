@@ -110,7 +110,7 @@ class DestinationAdministration:
             for number in destination.producers.attached:
                 if attachment := self._attachments.by_number.get(number):
                     attachment.peer.event("credit", {"handle": attachment.handle, "credit": credit})
-        self._meters.thresholds.take(destination)
+        self._meters.thresholds.apply_attributes(destination)
         self._charge(destination)
 
     def forget_dormant(self, number: int) -> None:

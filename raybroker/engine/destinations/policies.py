@@ -48,7 +48,7 @@ class HostPolicies:
     def hold(self, definition: Definition) -> DestinationAttributes:
         """The attributes that hold for a destination; its own where no policy matches."""
         kind = check_destination_type(definition.kind)
-        user, operator = self._book.of(kind, definition.name)
+        user, operator = self._book.policies_of(kind, definition.name)
         if user is None and operator is None:
             return definition.attributes
         own = definition.attributes.as_dict(kind)
@@ -60,7 +60,7 @@ class HostPolicies:
         """Return what administrators see: ``policy`` and ``operator_policy``, "" for none; ``effective``, attribute →
         value, and ``origins``, attribute → where the value comes from if it is not the default."""
         kind = check_destination_type(definition.kind)
-        user, operator = self._book.of(kind, definition.name)
+        user, operator = self._book.policies_of(kind, definition.name)
         own = definition.attributes.as_dict(kind)
         found = effective(kind, own, self._defaults(definition), user, operator)
         return {

@@ -123,7 +123,9 @@ class MessageTransfer:
 
     # ---- there -----------------------------------------------------------------------------------------------------
 
-    def take(self, destination: Destination, key: bytes, coordinator: str, blocks: Sequence[Block], done: Done) -> None:
+    def take_over(
+        self, destination: Destination, key: bytes, coordinator: str, blocks: Sequence[Block], done: Done
+    ) -> None:
         """Hold messages of the host ``coordinator`` for its transaction, all of them; ``done`` when that is durable.
 
         Raises ResourceAllocationError when they do not all fit, IllegalStateError when the transaction has ended.

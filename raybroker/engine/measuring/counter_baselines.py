@@ -32,7 +32,7 @@ class CounterBaselines:
 
     def reset(self, destination: Destination) -> bytes:
         """Count from zero; peaks begin with what there is. Returns the journal record that says so."""
-        meter = self._meters.of(destination)
+        meter = self._meters.meter_of(destination)
         self.by_number[destination.number] = Baseline(
             self._meters.thresholds.total_ms(destination), meter.consumers_total, self.peaks(destination)
         )

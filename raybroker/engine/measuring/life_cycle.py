@@ -74,11 +74,11 @@ class LifeCycle:
             if tags:
                 places = list(pk.indexes(delivery.run.mask))
                 mask = pk.of_indexes(places[tag - delivery.tag] for tag in tags)
-                self.of(destination, CONSUMED, delivery.run.ordinal, mask, who)
+                self.tell_held(destination, CONSUMED, delivery.run.ordinal, mask, who)
 
     def handed(self, attachment: Attachment, ordinal: int, mask: int) -> None:
         """A consumer without acknowledgements has consumed what it gets."""
-        self.of(attachment.destination, CONSUMED, ordinal, mask, self._who(attachment))
+        self.tell_held(attachment.destination, CONSUMED, ordinal, mask, self._who(attachment))
 
     def died(self, destination: Destination, effect: DeadLetter, block: Block) -> None:
         event = _DEATHS.get(effect.reason, REMOVED)
@@ -88,11 +88,13 @@ class LifeCycle:
         """A transaction is about to be rolled back: what was produced in it is not there after all."""
         staged = destination.staged.get(number)
         for block in staged.blocks if staged is not None and self.wanted(destination) else ():
-            self.of(destination, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number})
+            self.tell_held(
+                destination, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number}
+            )
 
     def removed(self, destination: Destination, ordinal: int, mask: int) -> None:
         """Tell that an administrator has removed the messages."""
-        self.of(destination, REMOVED, ordinal, mask, {})
+        self.tell_held(destination, REMOVED, ordinal, mask, {})
 
     def consumer(self, attachment: Attachment, event: str) -> None:
         """CONSUMER_CREATED or CONSUMER_DESTROYED."""
@@ -101,7 +103,7 @@ class LifeCycle:
 
     # ---- internals
 
-    def of(self, destination: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
+    def tell_held(self, destination: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
         """Tell an event of messages of a held block; one that the store cannot give back has nothing to tell."""
         try:
             block = self._cache.get(destination.number, ordinal)
@@ -131,7 +133,7 @@ class LifeCycle:
         """The consumer, and the connection that it is on."""
         destination = attachment.destination
         queue, consumer = destination.queue_of.get(attachment.number), attachment.state()
-        session = self._sessions.of(attachment.peer)
+        session = self._sessions.session_of(attachment.peer)
         own = queue.subscription if queue is not None else None
         selector = own.selector if own is not None else None
         if selector is None and queue is not None and consumer is not None:

@@ -61,7 +61,7 @@ class Meters:
         self.thresholds = Thresholds(time.now_ms, observers, report, signals)
         self.limits = LimitLog(time.now_ms, report)
 
-    def of(self, destination: Destination) -> DestinationMeter:
+    def meter_of(self, destination: Destination) -> DestinationMeter:
         meter = self.destinations.get(destination.number)
         if meter is None:
             # What is there already has been there since the host started.
@@ -77,7 +77,7 @@ class Meters:
         ordinal = outcome.accepted
         if not self.timing or ordinal is None:
             return
-        meter = self.destinations.get(destination.number) or self.of(destination)
+        meter = self.destinations.get(destination.number) or self.meter_of(destination)
         held = destination.block_index.held.fresh(ordinal)
         sizes = held.sizes if held is not None else block.bodies_bytes if block.count == 1 else block.lengths
         largest = sizes if isinstance(sizes, int) else max(sizes)
@@ -99,7 +99,7 @@ class Meters:
         if self.timing:
             meter = attachment.meter
             if not isinstance(meter, ProducerMeter):
-                meter = attachment.meter = ProducerMeter(self.of(attachment.destination))
+                meter = attachment.meter = ProducerMeter(self.meter_of(attachment.destination))
             weight = meter.destination.sends.weigh(count)
             if weight:
                 meter.under_way.append((first_seq, self._now_ns(), weight))
@@ -118,7 +118,7 @@ class Meters:
 
     def attached(self, attachment: Attachment, home_broker: str) -> None:
         """A consumer has come."""
-        destination, remote = self.of(attachment.destination), home_broker not in ("", self._broker)
+        destination, remote = self.meter_of(attachment.destination), home_broker not in ("", self._broker)
         attachment.meter = ConsumerMeter(home_broker, attachment.state(), destination, self._now_ns(), remote=remote)
         destination.consumers_total += 1
         destination.consumers_peak = max(destination.consumers_peak, consumers_now(attachment.destination))
@@ -221,7 +221,7 @@ class Meters:
 
     def look(self, destination: Destination, now_ns: int) -> None:
         """Take the averages of one destination further (table M-D)."""
-        averages = self.of(destination).averages
+        averages = self.meter_of(destination).averages
         consumers = [c for queue in destination.queues.values() for c in queue.consumers.by_attachment.values()]
         active = sum(c.active for c in consumers)
         for name, value in (

@@ -51,7 +51,7 @@ class Thresholds:
         self._known: dict[int, dict[str, _Threshold]] = {}
         """Destinations that have thresholds, or had some."""
 
-    def take(self, destination: Destination) -> None:
+    def apply_attributes(self, destination: Destination) -> None:
         """Its attributes are new, or have changed."""
         if destination.number not in self._known:
             if max(_highs(destination)) < 0:

@@ -106,7 +106,7 @@ class BlockCache:
         if self._large.pop(key, None) is not None:
             return
         if self.pager is not None:
-            data = self.pager.take(key)
+            data = self.pager.take_block(key)
             if data is not None:
                 self._copies[key] = data
                 self.kept_bytes += memoryview(data).nbytes

@@ -102,7 +102,7 @@ class LargeBodies:
             "read_body": self._read,
         }
 
-    def take(self, session: ClientSession, number: int, nbytes: int) -> LargeBody:
+    def take_body(self, session: ClientSession, number: int, nbytes: int) -> LargeBody:
         """The body for a message that has come; raises ProtocolError when it is not there, or not the message's."""
         found = self._of(session).coming.pop(number, None)
         if found is None or not found.durable or found.file is None:

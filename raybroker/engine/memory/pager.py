@@ -157,7 +157,7 @@ class Pager:
 
     def loosen(self, key: Key) -> None:
         """A block of a topic that was ``fixed`` is not: the store has it by now, or will not have it."""
-        data = self.take(key)
+        data = self.take_block(key)
         if data is not None:
             self.put(key, memoryview(data), topic=True)
 
@@ -181,10 +181,10 @@ class Pager:
 
     def drop(self, key: Key) -> None:
         """Nobody needs the block any more."""
-        if self.take(key) is None:
+        if self.take_block(key) is None:
             self._files.free(*key)
 
-    def take(self, key: Key) -> Buffer | None:
+    def take_block(self, key: Key) -> Buffer | None:
         """Keep a block no longer that is in memory, and return it; None when it is not."""
         data = self._held.pop(key, None)
         if data is not None:
@@ -251,7 +251,7 @@ class Pager:
 
     def _gone_out(self, keys: list[Key]) -> None:
         for key in keys:
-            view = self.take(key)
+            view = self.take_block(key)
             if view is None:  # It was needed no longer before it was written.
                 self._files.free(*key)
             else:

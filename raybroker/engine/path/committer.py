@@ -274,7 +274,7 @@ class CommitQueue:
         self._batches.extendleft(reversed(group))
         self.stalled = True
 
-    def take(self) -> tuple[list[Batch], int]:
+    def take_group(self) -> tuple[list[Batch], int]:
         """The next group, and how many bytes it has."""
         if self.stalled:
             return self._take_for_full()
@@ -391,7 +391,7 @@ class ThreadCommitter:
             if not self._may_commit_here():
                 self._wake.notify()
                 return
-            group, size = self._waiting.take()
+            group, size = self._waiting.take_group()
             self._here.begin(size)
         if not self._commit(group, self._engine.failed, self._engine.full, size):
             return
@@ -419,7 +419,7 @@ class ThreadCommitter:
                     return
                 self._busy = True
                 self._here.pause()
-                group, size = ([], 0) if tidying else self._waiting.take()
+                group, size = ([], 0) if tidying else self._waiting.take_group()
             if tidying:
                 if not self._tidy_up():
                     return

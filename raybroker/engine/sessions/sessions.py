@@ -28,7 +28,7 @@ class Sessions:
     def __init__(self) -> None:
         self.open: dict[ClientSession, bool | None] = {}
 
-    def of(self, peer: Peer) -> ClientSession | None:
+    def session_of(self, peer: Peer) -> ClientSession | None:
         return next((session for session in self.open if session.peer is peer), None)
 
     def has_client_id(self, client_id: str, besides: str) -> bool:

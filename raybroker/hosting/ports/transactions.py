@@ -78,10 +78,10 @@ class HandoverPort:
         self._transfer.keep(bytes.fromhex(txn), done)
 
     @durable
-    async def take(self, done: Done, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
+    async def take_over(self, done: Done, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """How many messages were taken."""
         destination = self._registry.find(type, name)
         self._require_memory(f"nothing is forwarded to {type} {name}")
         found = [exported_block(index, data) for index, data in enumerate(blocks)]
-        self._transfer.take(destination, bytes.fromhex(txn), coordinator, found, done)
+        self._transfer.take_over(destination, bytes.fromhex(txn), coordinator, found, done)
         return sum(block.count for block in found)

@@ -140,7 +140,7 @@ class LargePayload(tuple[Buffer, ...]):  # noqa: SLOT001 - a tuple has no room f
     large: LargeBody
 
     @classmethod
-    def of(cls, block: LargeBlock) -> LargePayload:
+    def from_block(cls, block: LargeBlock) -> LargePayload:
         payload = cls((block.front,))
         payload.large = block.large
         return payload
@@ -149,5 +149,5 @@ class LargePayload(tuple[Buffer, ...]):  # noqa: SLOT001 - a tuple has no room f
 def payload_of(block: Block) -> Payload:
     """What an entry of a store has of a new block."""
     if type(block) is LargeBlock and block.large.claim():
-        return LargePayload.of(block)
+        return LargePayload.from_block(block)
     return (block.view,)

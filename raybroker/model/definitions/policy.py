@@ -209,7 +209,7 @@ class PolicyBook:
     def all(self) -> tuple[Policy, ...]:
         return (*self.operator, *self.user)
 
-    def of(self, type: DestinationType, name: str) -> tuple[Policy | None, Policy | None]:
+    def policies_of(self, type: DestinationType, name: str) -> tuple[Policy | None, Policy | None]:
         """The user policy and the operator policy that hold for a destination."""
         return _first(self.user, type, name), _first(self.operator, type, name)
 

@@ -30,7 +30,7 @@ class Defaults:
     topic: Mapping[str, Value]
 
     @staticmethod
-    def of(config: ConfigView | None = None) -> Defaults:
+    def from_config(config: ConfigView | None = None) -> Defaults:
         """Return the defaults with what a broker's configuration says of them."""
         queue = destination_attributes({}, config, "queue").as_dict("queue")
         return Defaults(queue, destination_attributes({}, config, "topic").as_dict("topic"))

@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     consumer: int | str | None = None
 
     @classmethod
-    def of(cls, **given: Any) -> Wanted:
+    def parse(cls, **given: Any) -> Wanted:
         """Raises ConfigError for what can fit no client."""
         found = cls(**given)
         if found.type is not None:
@@ -60,7 +60,7 @@ class Wanted(NamedTuple):
     @classmethod
     def in_particular(cls, **given: Any) -> Wanted:
         """Make one that says whose connections to end; raises ConfigError also when nothing says which."""
-        found = cls.of(**given)
+        found = cls.parse(**given)
         if all(value is None for value in found._replace(type=None)):
             raise ConfigError(
                 "destroy_connections: say whose, by service, user, address, client_id, destination or consumer; all"

@@ -47,7 +47,7 @@ class History:
         self._last: dict[str, dict[Key, Counted]] = {}
         """Broker → (messages in, messages out) of its destinations, as it told them last."""
 
-    def take(self, at_ms: int, counts: DestinationCounts) -> None:
+    def record(self, at_ms: int, counts: DestinationCounts) -> None:
         """The next slot. A broker that is missing has not answered: its messages are in no sum of this slot, and what
         it counted meanwhile is in no rate."""
         self._times.append(at_ms)
@@ -152,5 +152,5 @@ class HistorySampling:
             except (BrokerError, TimeoutError) as error:
                 LOG.debug("there is no sample of the destinations: %s", error)
                 counts = {}
-            self.history.take(self._now_ms(), counts)
+            self.history.record(self._now_ms(), counts)
             await asyncio.sleep(self.every_s)

@@ -57,7 +57,7 @@ class ConsoleSessions:
         if len(self._sessions) >= SESSIONS_MAX:
             self.end(min(self._sessions.values(), key=lambda session: session.used_s))
         key = self._draw(_TOKEN_BYTES).hex()
-        digest = self._digests.of(key)
+        digest = self._digests.digest(key)
         made = self._sessions[digest] = ConsoleSession(
             digest, self._draw(_TOKEN_BYTES).hex(), name, given, self._now_s()
         )
@@ -66,7 +66,7 @@ class ConsoleSessions:
     def find(self, key: str, *, used: bool) -> ConsoleSession | None:
         """The session of a key, None when there is none any more; ``used``: somebody does something, other than a page
         that renews its figures."""
-        session = self._sessions.get(self._digests.of(key))
+        session = self._sessions.get(self._digests.digest(key))
         if session is None:
             return None
         if self._is_over(session):

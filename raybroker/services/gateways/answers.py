@@ -47,7 +47,7 @@ class Answers:
         self._waiting: deque[_Waiting] = deque()
 
     @classmethod
-    def of(cls, config: ConfigView, timeout_s: float | None = ROOM_TIMEOUT_S) -> Answers:
+    def from_config(cls, config: ConfigView, timeout_s: float | None = ROOM_TIMEOUT_S) -> Answers:
         return cls(
             config["raybroker.service.answer_bytes_max"], config["raybroker.service.answers_bytes_max"], timeout_s
         )
@@ -59,13 +59,13 @@ class Answers:
         if size <= SMALL_BYTES:
             yield
             return
-        taken = await self.take(user, size)
+        taken = await self.take_room(user, size)
         try:
             yield
         finally:
             self.give_back(user, taken)
 
-    async def take(self, user: Hashable, size: int) -> int:
+    async def take_room(self, user: Hashable, size: int) -> int:
         """Do what :meth:`room` does, for who gives it back with :meth:`give_back`; return how much it is."""
         if size <= SMALL_BYTES:
             return 0

@@ -173,7 +173,7 @@ class Gateway:
         )
         if observer is not None:
             observer.calls = calls
-        async with self._turns.of(user or str(token), address):
+        async with self._turns.turn_of(user or str(token), address):
             return await connected(
                 calls,
                 {"raybroker.client.direct": False, **(attributes or {})},

@@ -16,7 +16,7 @@ class PrefetchRoom:
     def __init__(self, most: int) -> None:
         self._left = most
 
-    def take(self, most: int) -> int:
+    def take_share(self, most: int) -> int:
         """A share of at most so many bytes."""
         share = max(min(most, self._left // 2), SHARE_BYTES_MIN)
         self._left -= share

@@ -20,7 +20,7 @@ class Bounds(NamedTuple):
     keepalive_s: int = KEEPALIVE_S
 
     @classmethod
-    def of(cls, config: ConfigView) -> Bounds:
+    def from_config(cls, config: ConfigView) -> Bounds:
         return cls(
             config["raybroker.service.arriving_max"],
             config["raybroker.service.address_arriving_max"],

@@ -165,7 +165,7 @@ class ConnectionServices:
         self._refusals = RefusalLog(clock.monotonic_ns)
         self.listeners: dict[str, ServiceListener] = {}
         self._config = config
-        self.bounds = Bounds.of(config)
+        self.bounds = Bounds.from_config(config)
         self.address_max: int = config["raybroker.service.address_connections_max"]
         self.user_max: int = config["raybroker.service.user_connections_max"]
         self._loops = Supervisor(f"the services of broker {broker}")

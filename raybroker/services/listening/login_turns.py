@@ -39,7 +39,7 @@ class LoginTurns:
         self._others: list[_WaitingLogin] = []
 
     @asynccontextmanager
-    async def of(self, user: str, address: str) -> AsyncIterator[None]:
+    async def turn_of(self, user: str, address: str) -> AsyncIterator[None]:
         """The turn of a user who comes from that address; he is known when what is done in it succeeds. Raises
         LoginLimitError when too many of the address wait."""
         known = (user, address) in self._known

@@ -56,7 +56,7 @@ class ServiceSecurity:
 
     async def open_keystore(self) -> ServerTls:
         """Open what services with TLS show, and read whom certificates of clients stand for. Raises ConfigError."""
-        tls = await asyncio.to_thread(ServerTls.of, self._config, self._directory)
+        tls = await asyncio.to_thread(ServerTls.from_config, self._config, self._directory)
         await asyncio.to_thread(self._certificates.users)
         return tls
 

@@ -85,7 +85,7 @@ class Guests:
     def _access_of(self, source: str) -> Access:
         found = self._access.get(source)
         if found is None:
-            found = self._access[source] = Access.of(source)
+            found = self._access[source] = Access.parse(source)
             self._rules[source] = found.state()
         return found
 
@@ -109,7 +109,9 @@ class Guests:
         ``security``: the broker's security directory, where the keystore is."""
         if self._receiver is None:
             address = f"raybroker-{entropy.token(16).hex()}"
-            self._receiver = SocketReceiver(address, lambda taken, service: self.take(taken, service, Path(security)))
+            self._receiver = SocketReceiver(
+                address, lambda taken, service: self.take_socket(taken, service, Path(security))
+            )
             self._receiver.start()
         return self._receiver.address
 
@@ -139,7 +141,7 @@ class Guests:
             found = self._audits[path] = Audit.of_host(told, str(claims.get("host", "")), self._utc_s)
         return found
 
-    def take(self, taken: socket.socket, service: str, security: Path | None) -> None:
+    def take_socket(self, taken: socket.socket, service: str, security: Path | None) -> None:
         """A socket whose preamble has been read; it is closed when the client does not go on in time.
 
         What a service with TLS hands over has to begin with it. ``security``: the broker's security directory.

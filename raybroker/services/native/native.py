@@ -336,7 +336,7 @@ class NativeConnection:
             self._unread = False
             frames, self._put_off = self._put_off, []
             if frames:
-                self.link.take(frames)
+                self.link.take_frames(frames)
             # To handle what was put off may have filled the link again.
             if not self._unread:
                 self.read_or_not(held=self in self._service.held)
@@ -480,7 +480,7 @@ class NativeService:
         self.token = token
         self.buffers = FrameBuffers()
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
-        self.limits = Bounds.of(config)
+        self.limits = Bounds.from_config(config)
         name = "raybroker.service.frames_bytes_max"
         self.unfinished: Unfinished[NativeConnection] = Unfinished(config[name], _give_up_frame, name)
         self.connections_max: int = config["raybroker.connections_max"]

@@ -20,7 +20,7 @@ def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) 
     """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
 
     def made(gateway: Gateway) -> HttpServer:
-        answers = Answers.of(config)
+        answers = Answers.from_config(config)
         prefetch_bytes = config["raybroker.service.prefetch_bytes_max"]
         users = users_of(
             config,

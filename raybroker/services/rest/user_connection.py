@@ -218,7 +218,7 @@ class UserConnection:
             )
         most = min(most, room)
         self._promised += most
-        share = self._coming.take(self.answers.one)
+        share = self._coming.take_share(self.answers.one)
         weight = Weight(share)
         try:
             try:
@@ -228,7 +228,7 @@ class UserConnection:
             finally:
                 self._promised -= most
             try:
-                taken = await self.answers.take(self, weight.size)
+                taken = await self.answers.take_room(self, weight.size)
             except BaseException:
                 self._later(self._give_back(found))
                 raise
@@ -343,7 +343,7 @@ class UserConnection:
                 found.append(message)
         finally:
             await browser.close()
-        taken = await self.answers.take(self, weight.size)
+        taken = await self.answers.take_room(self, weight.size)
         try:
             return [shown(message) for message in found], more, taken
         except BaseException:

@@ -42,11 +42,11 @@ def stomp_server(
         config["raybroker.stomp.headers_bytes_max"],
         config["raybroker.stomp.frames_bytes_max"],
         config["raybroker.service.prefetch_bytes_max"],
-        Bounds.of(config),
+        Bounds.from_config(config),
     )
 
     def make(gateway: Gateway) -> StompServer:
-        answers = Answers.of(config, timeout_s=None)
+        answers = Answers.from_config(config, timeout_s=None)
         broker = StompBroker(gateway, limits, version, RefusalLog(now_ns).refused, tls=tls is not None, answers=answers)
         return StompServer(broker, tls)
 

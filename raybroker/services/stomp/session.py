@@ -304,7 +304,7 @@ class StompSession:
             raise ProtocolError(f"{SHARED} and the name of the durable subscription differ: there is one name")
         destination = await self._destination(target(headers.get("destination")))
         session = self._session()
-        share = self._coming.take(self._share_max)
+        share = self._coming.take_share(self._share_max)
         try:
             consumer = await opening.consumer(
                 session,
@@ -395,7 +395,7 @@ class StompSession:
     async def _ack(self, frame: StompFrame) -> bool:
         subscription, serial = self._messages_of(frame)
         transaction = self._transaction_of(frame)
-        messages = subscription.take(serial)
+        messages = subscription.take_unacknowledged(serial)
         if transaction is not None:
             transaction.enter()
             transaction.acknowledge(subscription, messages)
@@ -408,7 +408,7 @@ class StompSession:
         subscription, serial = self._messages_of(frame)
         transaction = self._transaction_of(frame)
         dead = truth(frame.headers, "requeue") is False
-        messages = subscription.take(serial)
+        messages = subscription.take_unacknowledged(serial)
         if transaction is not None:
             transaction.enter()
             transaction.refuse(subscription, messages, dead=dead)

@@ -160,7 +160,7 @@ class StompSubscription:
         """Return the serial of an unacknowledged message, by its message-id."""
         return self._by_id.get(message_id)
 
-    def take(self, serial: int) -> dict[int, Message]:
+    def take_unacknowledged(self, serial: int) -> dict[int, Message]:
         """What an ACK or NACK of that serial is about, which is not unacknowledged any more: with ack:client all
         messages up to it. Raises ProtocolError when there is none."""
         if serial not in self._unacknowledged:

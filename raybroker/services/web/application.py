@@ -183,7 +183,7 @@ class WebApplication(Generic[U]):
                 str(request.scope["scheme"]), request.client, request.headers.get("authorization")
             )
             self._require_open()
-            async with self.users.of(given, peer) as user:
+            async with self.users.connection_of(given, peer) as user:
                 self.check_path(request.path_params)
                 if has_body(request) and not route.body:
                     raise RefusedError(

@@ -40,7 +40,7 @@ class Digests:
     def __init__(self) -> None:
         self._key = entropy.token(_KEY_BYTES)
 
-    def of(self, secret: str) -> bytes:
+    def digest(self, secret: str) -> bytes:
         """Return a digest of the secret, to be compared in constant time."""
         return hashlib.blake2b(secret.encode(), key=self._key).digest()
 

@@ -63,7 +63,7 @@ def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull
         bodies_bytes_max=config["raybroker.http.bodies_bytes_max"],
         body_timeout_s=config["raybroker.http.body_timeout"],
         web_sockets_max=config["raybroker.http.websockets_max"],
-        origins=Origins.of(config[PROPERTY]),
+        origins=Origins.parse(config[PROPERTY]),
     )
 
 
@@ -74,7 +74,7 @@ def server_of(
     *,
     web_socket: type[ServedWebSocket] | None = None,
 ) -> HttpServer:
-    bounds = Bounds.of(config)
+    bounds = Bounds.from_config(config)
     ws_bytes = config["raybroker.http.websocket_bytes_max"]
     guard = Guard(
         RefusalLog(SystemClock().monotonic_ns).refused,

@@ -30,7 +30,7 @@ class Origins(NamedTuple):
     others: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, text: str) -> Origins:
+    def parse(cls, text: str) -> Origins:
         """Read the origins from a property; raises ConfigError."""
         found = [one.strip() for one in text.split(",") if one.strip()]
         for one in found:

@@ -125,7 +125,7 @@ class WebUsers(Generic[U]):
         return sorted(self._known)
 
     @asynccontextmanager
-    async def of(self, given: RequestCredentials, peer: str) -> AsyncIterator[U]:
+    async def connection_of(self, given: RequestCredentials, peer: str) -> AsyncIterator[U]:
         """The connection of the user; raises RefusedError, 401, and what connecting raises. ``peer``: "address:port"
         of the client that asks."""
         known = await self._find(given, peer)
@@ -137,9 +137,9 @@ class WebUsers(Generic[U]):
             known.used_s = self._now_s()
 
     async def prove(self, given: RequestCredentials, peer: str) -> None:
-        """Prove the secret now, whatever was proved before; raises what :meth:`of` raises. One that does not hold any
-        more loses the connection."""
-        digest = self._digests.of(given.secret)
+        """Prove the secret now, whatever was proved before; raises what :meth:`connection_of` raises. One that does
+        not hold any more loses the connection."""
+        digest = self._digests.digest(given.secret)
         name = self._name(given, digest, peer)
         known = self._known.get(name)
         if known is None or not hmac.compare_digest(known.digest, digest):
@@ -177,7 +177,7 @@ class WebUsers(Generic[U]):
         return known
 
     async def _find(self, given: RequestCredentials, peer: str) -> Known[U]:
-        digest = self._digests.of(given.secret)
+        digest = self._digests.digest(given.secret)
         known = self._known_as(given, digest, peer)
         if known is not None:
             return known

@@ -153,7 +153,7 @@ class LenientRecovery(JournalRecovery):
     """Behind every entry, also of lost ones."""
 
     @classmethod
-    def of(cls, io: FileIO, directory: Path, files: SegmentFiles, anchors: Anchors) -> LenientRecovery:
+    def from_directory(cls, io: FileIO, directory: Path, files: SegmentFiles, anchors: Anchors) -> LenientRecovery:
         """Raises StoreError for a directory in which nothing says which store it is."""
         sizes = _sizes(files)
         headers = _headers(io, files, sizes)

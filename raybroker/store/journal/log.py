@@ -393,7 +393,7 @@ class LogWriter:
         """A new segment with its header on disk, not yet in the manifest.  StoreFullError leaves all as it was."""
         # A lack of room has to show before anything is written: then the log goes on as it was.
         self._make_manifest_room()
-        slot = self._files.take(size_bytes, use, self._step())
+        slot = self._files.take_file(size_bytes, use, self._step())
         store = self.manifest.store
         segment = Segment.started(
             number, slot, self._files.size(slot), first_seq, first_chain(store, number, chain_before)

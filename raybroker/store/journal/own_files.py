@@ -62,7 +62,7 @@ class OwnFileOptions(NamedTuple):
     cleanup: bool = False
 
     @classmethod
-    def of(cls, config: ConfigView) -> OwnFileOptions:
+    def from_config(cls, config: ConfigView) -> OwnFileOptions:
         return cls(
             config["imq.persist.file.message.max_record_size"],
             config["imq.persist.file.destination.message.filepool.limit"],

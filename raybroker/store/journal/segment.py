@@ -212,7 +212,7 @@ class SegmentFiles:
             else:
                 self._remove(slot)
 
-    def take(self, nbytes: int, use: Use, step_bytes: int) -> int:
+    def take_file(self, nbytes: int, use: Use, step_bytes: int) -> int:
         """A file for a segment with at least ``nbytes`` of room, and a step of it where that can be had.
 
         A free file, else a new one, else one of the reserve as far as ``use`` may; StoreFullError if none is left.

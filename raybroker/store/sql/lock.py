@@ -41,7 +41,7 @@ def advisory_key(id: str, host: str) -> int:
 
 
 class HostLock:
-    """Held from :meth:`take` to :meth:`release`, or until ``connection`` ends."""
+    """Held from :meth:`acquire` to :meth:`release`, or until ``connection`` ends."""
 
     def __init__(self, database: Database, connection: Any, id: str, host: str) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class HostLock:
         file = database.address.file
         self._path = None if file is None else Path(f"{file}.{id}.{host}.lock")
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """False: another process, or this one, has it.  Raises StoreError."""
         if self._path is None:
             statement = self._database.sql.text("SELECT pg_try_advisory_lock(:key)")
@@ -79,7 +79,7 @@ class HostLock:
         """Whether somebody has it now.  Raises StoreError."""
         if self._path is None:
             return bool(self._sessions())
-        taken = self.take()
+        taken = self.acquire()
         self.release()
         return not taken
 

@@ -104,7 +104,7 @@ class SqlStore:
                     create_tables(database, connection, tables, owner.cluster, owner.broker)
         require_tables(database, self._reader, tables)
         self._compressed.look(self._reader)
-        if not self._host_lock.take():
+        if not self._host_lock.acquire():
             rows = tables.host.c
             with database.errors():
                 holder = self._reader.scalar(database.sql.select(rows.owner).where(rows.name == host)) or "unknown"
@@ -373,7 +373,7 @@ class SqlStore:
         self._reader = self._database.connect(autocommit=True)
         self._host_lock = HostLock(self._database, self._reader, *self._lock_of)
         self._check_incarnation()
-        if not self._host_lock.take():
+        if not self._host_lock.acquire():
             raise StoreError(ELSEWHERE)
         self._check_incarnation()
 

@@ -218,7 +218,7 @@ class Native:
         """A large frame has begun: its bytes from here on go straight into its own buffer."""
         self._frame_bytes = size
         # A larger buffer grows with what comes: who declares a length and sends nothing takes no memory.
-        self._frame = self._buffers.take(size) if size <= GROW_BYTES else bytearray(GROW_BYTES)
+        self._frame = self._buffers.take_buffer(size) if size <= GROW_BYTES else bytearray(GROW_BYTES)
         self._frame[: start.nbytes] = start
         self._filled = start.nbytes
 

@@ -26,7 +26,7 @@ class FrameBuffers:
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
 
-    def take(self, size: int) -> bytearray:
+    def take_buffer(self, size: int) -> bytearray:
         """A buffer of at least ``size`` bytes with any content, nobody else's until its last view is gone."""
         kept = self._kept
         for index in range(len(kept)):

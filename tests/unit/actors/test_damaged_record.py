@@ -16,7 +16,7 @@ from raybroker.store.record import RecordFile
 
 
 def test_a_damaged_record_says_what_to_do_and_a_backup_is_restored_in_its_place(tmp_path: Path) -> None:
-    config = Config.of(
+    config = Config.from_values(
         {"raybroker.store.dir": str(tmp_path), "imq.cluster.masterbroker": "b1", "imq.cluster.brokerlist": "b1"}
     )
     path = store_directory(config, "one", "b1") / "record"

@@ -47,7 +47,7 @@ class Broker:
 class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = Config.of()
+        self.config = Config.from_values()
         self.hosts = HostsInBroker(
             Broker(),
             lambda: KeptState(LiveConfig(self.config, {}), {}, {}),

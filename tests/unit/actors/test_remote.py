@@ -36,7 +36,7 @@ def test_what_is_no_method_of_the_port_is_none_of_the_host() -> None:
     for role, method in (
         ("destinations", "explode"),
         ("explosives", "rows"),
-        ("guests", "take"),
+        ("guests", "take_socket"),
         ("damaged", "_found"),
     ):
         with pytest.raises(AttributeError, match=f"no method {role}.{method}"):

@@ -76,9 +76,9 @@ def test_there_is_one_spare_however_often_it_is_looked_after() -> None:
 def test_a_spare_is_taken_once_told_what_is_changed_and_replaced() -> None:
     async def story(world: World) -> None:
         (first,) = await world.kept()
-        assert await world.spare.take({"a": 1}) is first
+        assert await world.spare.take_host({"a": 1}) is first
         assert (first.told, world.spare.hosts) == ([{"a": 1}], [])
-        assert await world.spare.take({}) is None
+        assert await world.spare.take_host({}) is None
         assert await world.kept() == [world.started[1]]
         assert world.ended == []
 
@@ -89,7 +89,7 @@ def test_one_that_is_just_starting_is_waited_for_by_one_and_by_no_other() -> Non
     async def story(world: World) -> None:
         world.gate = asyncio.Event()
         assert await world.kept() == []
-        takers = [asyncio.create_task(world.spare.take({})) for _ in range(2)]
+        takers = [asyncio.create_task(world.spare.take_host({})) for _ in range(2)]
         await settle()
         world.gate.set()
         assert await asyncio.gather(*takers) == [world.started[0], None]
@@ -113,7 +113,7 @@ def test_a_spare_that_could_not_start_is_tried_again_and_nobody_fails_for_it() -
     async def story(world: World) -> None:
         world.fault = ConnectionLostError("no process")
         assert await world.kept() == []
-        assert await world.spare.take({}) is None
+        assert await world.spare.take_host({}) is None
         assert await world.kept() == []
         world.fault = None
         assert await world.kept() == world.started
@@ -129,7 +129,7 @@ def test_a_spare_that_does_not_answer_is_ended_and_not_handed_out(monkeypatch: p
     async def story(world: World) -> None:
         (spare,) = await world.kept()
         spare.answers = gone
-        assert await world.spare.take({}) is None
+        assert await world.spare.take_host({}) is None
         assert world.ended == [spare]
 
     run(story)
@@ -142,7 +142,7 @@ def test_a_spare_that_does_not_answer_is_ended_and_not_handed_out(monkeypatch: p
             await asyncio.Event().wait()
 
         spare.configure = never
-        assert await world.spare.take({}) is None
+        assert await world.spare.take_host({}) is None
         assert world.ended == [spare]
 
     run(slow)
@@ -152,7 +152,7 @@ def test_what_a_caller_that_went_away_had_asked_for_is_the_spare_again() -> None
     async def story(world: World) -> None:
         world.gate = asyncio.Event()
         await world.kept()
-        taker = asyncio.create_task(world.spare.take({}))
+        taker = asyncio.create_task(world.spare.take_host({}))
         await settle()
         taker.cancel()
         await asyncio.wait({taker})
@@ -168,7 +168,7 @@ def test_it_is_ended_where_another_one_was_started_meanwhile() -> None:
     async def story(world: World) -> None:
         world.gate = asyncio.Event()
         await world.kept()
-        taker = asyncio.create_task(world.spare.take({}))
+        taker = asyncio.create_task(world.spare.take_host({}))
         await settle()
         await world.spare.keep()
         taker.cancel()

@@ -204,7 +204,7 @@ def test_users_are_asked_for_only_where_passwords_are_guessed_and_no_verifier_is
     look(Admin(), lambda: NOW_MS)
     assert "list_users" not in asked
     seen = look(Admin(), lambda: NOW_MS, lambda rows: [{"user": rows[0]["user"], "default": True}])
-    assert seen.of("list_users") == [{"user": "ann", "default": True}]
+    assert seen.rows_of("list_users") == [{"user": "ann", "default": True}]
 
 
 def test_names_are_quoted_in_what_to_do() -> None:

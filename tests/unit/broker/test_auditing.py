@@ -15,9 +15,9 @@ from raybroker.errors import ConfigError, InvalidDestinationError
 
 
 def test_files_of_security_are_beside_the_stores_unless_a_directory_is_named(tmp_path: Path) -> None:
-    assert security_directory(Config.of({}), tmp_path) == tmp_path / "security"
-    assert security_directory(Config.of({}), None) is None
-    assert security_directory(Config.of({"raybroker.security.dir": "/etc/mq"}), tmp_path) == Path("/etc/mq")
+    assert security_directory(Config.from_values({}), tmp_path) == tmp_path / "security"
+    assert security_directory(Config.from_values({}), None) is None
+    assert security_directory(Config.from_values({"raybroker.security.dir": "/etc/mq"}), tmp_path) == Path("/etc/mq")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_the_audit_log_is_where_the_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], where: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = Config.of({"imq.audit.enabled": True, **settings})
+    config = Config.from_values({"imq.audit.enabled": True, **settings})
     audit = audit_of(config, Path("stores"), "b1", lambda: 0.0)
     audit.record("start")
     audit.close()
@@ -40,13 +40,13 @@ def test_the_audit_log_is_where_the_settings_say(
 
 
 def test_without_the_switch_nothing_is_written_and_without_a_place_it_is_refused(tmp_path: Path) -> None:
-    assert audit_of(Config.of({}), tmp_path, "b1", lambda: 0.0).path is None
+    assert audit_of(Config.from_values({}), tmp_path, "b1", lambda: 0.0).path is None
     with pytest.raises(ConfigError, match=r"name raybroker\.audit\.dir"):
-        audit_of(Config.of({"imq.audit.enabled": True}), None, "b1", lambda: 0.0)
+        audit_of(Config.from_values({"imq.audit.enabled": True}), None, "b1", lambda: 0.0)
 
 
 def test_changes_are_written_with_how_they_went_and_reading_is_not(tmp_path: Path) -> None:
-    audit = audit_of(Config.of({"imq.audit.enabled": True}), tmp_path, "b1", lambda: 0.0)
+    audit = audit_of(Config.from_values({"imq.audit.enabled": True}), tmp_path, "b1", lambda: 0.0)
 
     async def carry_out(verb: str, args: dict[str, Any]) -> str:
         if args.get("name") == "missing":

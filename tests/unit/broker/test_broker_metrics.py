@@ -80,7 +80,9 @@ class World:
         self.registry, self.clock = Registry(), Clock()
         self.registry.hosts = list(hosts)  # type: ignore[arg-type]
         self.spares: list[Any] = []
-        self.measuring = Measuring(Config.of({}), self.registry, self.clock, broker="b1", spares=lambda: self.spares)
+        self.measuring = Measuring(
+            Config.from_values({}), self.registry, self.clock, broker="b1", spares=lambda: self.spares
+        )
 
     async def total(self, pass_s: float = 2.0) -> int:
         self.clock.ns += int(pass_s * 1e9)

@@ -54,7 +54,10 @@ class Side:
         self.name = name
         self.place: Place = (name, life, name.encode() + bytes([life]))
         self.datagrams = Datagrams(
-            name, self.place[2], life, lambda sender, number, _, payload: self.beats.take(sender, number, payload)
+            name,
+            self.place[2],
+            life,
+            lambda sender, number, _, payload: self.beats.receive_beat(sender, number, payload),
         )
         self.datagrams._transport = self
         self.beats = Beats(self.datagrams, world, self.learn, lambda envelope: world.came.append((name, envelope)))

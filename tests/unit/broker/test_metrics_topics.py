@@ -71,6 +71,6 @@ def test_a_topic_that_is_reaped_meanwhile_keeps_no_other_from_its_message(
     registry = Registry("b1")
     host = Host(registry, reaps, topic, told=told)
     clock = SimpleNamespace(now_ms=lambda: 1_000, monotonic_ns=lambda: 0)
-    publishing = Publishing(Config.of({}), registry, Measuring(), clock)  # type: ignore[arg-type]
+    publishing = Publishing(Config.from_values({}), registry, Measuring(), clock)  # type: ignore[arg-type]
     assert asyncio.run(publishing.publish()) == 1
     assert host.published == published

@@ -114,7 +114,9 @@ def test_templates_that_were_saved_are_there_again_and_a_failed_save_changes_not
         async def nobody(*_: Any) -> Any:
             raise AssertionError
 
-        broker = Broker(Config.of(), BrokerHosts(nobody, nobody), BrokerKept({"t": {"maxNumMsgs": 5}}, save=fail))
+        broker = Broker(
+            Config.from_values(), BrokerHosts(nobody, nobody), BrokerKept({"t": {"maxNumMsgs": 5}}, save=fail)
+        )
         for verb, args in (("create_template", {"name": "u", "attributes": {}}), ("destroy_template", {"name": "t"})):
             with pytest.raises(StoreError):
                 await broker.admin(verb, args)

@@ -34,7 +34,9 @@ class Host:
 
 class World:
     def __init__(self, **properties: int) -> None:
-        self.config = LiveConfig(Config.of({name.replace("__", "."): value for name, value in properties.items()}))
+        self.config = LiveConfig(
+            Config.from_values({name.replace("__", "."): value for name, value in properties.items()})
+        )
         self.one, self.other = Host("h1"), Host("h2")
         self.hosts = [self.one, self.other]
         self.thresholds = BrokerThresholds(self.config, lambda: self.hosts, broker="b1")
@@ -125,9 +127,9 @@ def test_without_thresholds_no_host_is_asked() -> None:
 @pytest.mark.parametrize(("high", "low"), [(HIGH, LOW), (BYTES_HIGH, BYTES_LOW)])
 def test_a_low_above_its_high_is_refused(high: str, low: str) -> None:
     with pytest.raises(ConfigError, match=rf"{low} = 6 is more than {high} = 5"):
-        Config.of({high: 5, low: 6})
-    live = LiveConfig(Config.of({high: 5, low: 5}))
+        Config.from_values({high: 5, low: 6})
+    live = LiveConfig(Config.from_values({high: 5, low: 5}))
     with pytest.raises(ConfigError, match=rf"{low} = 5 is more than {high} = 4"):
         live.with_changes({high: 4})
     assert live.with_changes({high: 4, low: 4}) == {high: 4, low: 4}
-    assert Config.of({low: 6})[low] == 6, "without High nothing is held against it"
+    assert Config.from_values({low: 6})[low] == 6, "without High nothing is held against it"

@@ -311,7 +311,7 @@ class World:
         self.next_refuses: BrokerError | None = None
         """What the next host that is made does, see FakeHost."""
         self.saved: list[Any] = []
-        config = Config.of({name.replace("__", "."): value for name, value in properties.items()})
+        config = Config.from_values({name.replace("__", "."): value for name, value in properties.items()})
         self.kept: Any = changed or {}
         self.broken_disk = False
         self.broker: Any = Broker(

@@ -197,7 +197,7 @@ def test_the_id_of_the_configuration_counts_before_the_name(place: Place) -> Non
         "imq.cluster.sharecc.persist.jdbc.url": place.url,
         "imq.cluster.clusterid": "the-id",
     }
-    TableManager(Config.of(given), "the-name").create()
+    TableManager(Config.from_values(given), "the-name").create()
     assert place.head().cluster == "the-id"
     with pytest.raises(ConfigError, match=r"raybroker_sharecc .* belongs to cluster 'the-id'"):
-        TableManager(Config.of({**given, "imq.cluster.clusterid": ""}), "the-name").backup()
+        TableManager(Config.from_values({**given, "imq.cluster.clusterid": ""}), "the-name").backup()

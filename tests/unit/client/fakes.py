@@ -179,7 +179,7 @@ class Scripted:
     def __init__(self, *hosts: ScriptedHost, client_id: str | None = None, **attributes: object) -> None:
         self.hosts = hosts or (ScriptedHost(),)
         self.directory = ScriptedDirectory(*self.hosts)
-        config = Config.of({"raybroker.reconnect.timeout_ms": 2000, **attributes})
+        config = Config.from_values({"raybroker.reconnect.timeout_ms": 2000, **attributes})
         io: Any = LoopIo()
         directory: Any = self.directory
         self.core = ConnectionCore(directory, config, client_id=client_id, io=io)

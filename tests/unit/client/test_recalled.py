@@ -21,12 +21,12 @@ def test_what_was_not_begun_is_given_back_and_the_rest_stays(mode: str) -> None:
         scripted.host.deliver([b"1", b"2", b"3", b"4"])
         scripted.host.deliver([b"5", b"6"], tag=5)
         await turns()
-        assert bodies(consumer.take(2)) == [b"1", b"2"]
+        assert bodies(consumer.take_messages(2)) == [b"1", b"2"]
         recall(scripted, (1, 3), (6, 6))
         await turns()
         assert [f.ranges for f in scripted.host.of(wire.RecalledFrame)] == [[(3, 3), (6, 6)]]
         assert consumer.buffered == 2
-        assert bodies(consumer.take(9)) == [b"4", b"5"]
+        assert bodies(consumer.take_messages(9)) == [b"4", b"5"]
         recall(scripted, (1, 6))
         await turns()
         assert [f.ranges for f in scripted.host.of(wire.RecalledFrame)][1:] == [[]], "an answer comes in any case"
@@ -51,7 +51,7 @@ def test_what_is_given_back_is_asked_for_anew_after_the_answer() -> None:
             wire.CreditFrame,
         ]
         assert [f.credit for f in scripted.host.of(wire.CreditFrame)] == [2]
-        assert bodies(consumer.take(9)) == [b"1", b"2"]
+        assert bodies(consumer.take_messages(9)) == [b"1", b"2"]
 
     run(work)
 
@@ -63,6 +63,6 @@ def test_a_question_about_an_ended_attachment_has_no_answer() -> None:
         recall(scripted, (1, 1), epoch=9)
         await turns()
         assert scripted.host.of(wire.RecalledFrame) == []
-        assert bodies(consumer.take(5)) == [b"1"]
+        assert bodies(consumer.take_messages(5)) == [b"1"]
 
     run(work)

@@ -60,6 +60,6 @@ def test_some_of_the_values_of_some_messages() -> None:
         (range(1, 3), "bc", [2, 3]),
         ([3, 0], "da", [4, 1]),
     ):
-        own = each.of(rows, chosen).next(len(chosen))
+        own = each.select(rows, chosen).next(len(chosen))
         assert [decode_header(header).unit for header in own.headers or ()] == list(names)
         assert list(own.priorities or b"") == levels

@@ -41,13 +41,15 @@ def test_withdrawn_messages_are_not_handed_out(one_by_one: bool) -> None:
         scripted.host.deliver([b"5", b"6"], tag=5)
         scripted.host.deliver([b"7"], tag=7)
         await turns()
-        assert bodies(consumer.take(1)) == [b"1"]
+        assert bodies(consumer.take_messages(1)) == [b"1"]
         withdraw(scripted, (1, 1), (3, 3), (5, 6))
         await turns()
         assert consumer.buffered == 3
         found = []
         while consumer.has_something():
-            found += [m] if one_by_one and (m := consumer.take_one()) else [] if one_by_one else consumer.take(2)
+            found += (
+                [m] if one_by_one and (m := consumer.take_one()) else [] if one_by_one else consumer.take_messages(2)
+            )
         assert bodies(found) == [b"2", b"4", b"7"]
         assert consumer.buffered == 0
         session.acknowledge(None)
@@ -64,7 +66,7 @@ def test_those_of_an_ended_attachment_are_not_meant() -> None:
         scripted.host.deliver([b"1"])
         withdraw(scripted, (1, 1), epoch=9)
         await turns()
-        assert bodies(consumer.take(5)) == [b"1"]
+        assert bodies(consumer.take_messages(5)) == [b"1"]
 
     run(work)
 
@@ -80,7 +82,7 @@ def test_a_buffer_that_is_withdrawn_whole_is_empty_and_asks_for_more() -> None:
         assert [f.credit for f in scripted.host.of(wire.CreditFrame)] == [2]
         scripted.host.deliver([b"3"], tag=3)
         await turns()
-        assert bodies(consumer.take(5)) == [b"3"]
+        assert bodies(consumer.take_messages(5)) == [b"3"]
 
     run(work)
 
@@ -94,7 +96,7 @@ def test_withdrawn_ones_that_have_expired_are_settled_by_nobody() -> None:
         withdraw(scripted, (1, 1))
         await turns()
         assert consumer.buffered == 2
-        assert bodies(consumer.take(5)) == [b"3"]
+        assert bodies(consumer.take_messages(5)) == [b"3"]
         await turns()
         assert [f.ranges for f in scripted.host.of(wire.SettleFrame)] == [[(2, 2)]]
         assert consumer.buffered == 0
@@ -114,7 +116,7 @@ def test_while_a_message_of_a_unit_is_given_back_nothing_is_handed_out(outcome: 
         assert first.unit_of_order == "u"
         confirmations = session.settle_as(first, outcome)
         assert (consumer.take_one() is None) == held
-        assert consumer.take(1) == []
+        assert consumer.take_messages(1) == []
         waiting = consumer.arrival_future()
         assert not waiting.done()
         while not confirmations[0].done():
@@ -123,7 +125,7 @@ def test_while_a_message_of_a_unit_is_given_back_nothing_is_handed_out(outcome: 
         assert session.handed.holds_back == 0
         if held:
             assert waiting.done()
-            assert bodies(consumer.take(5)) == [b"2"]
+            assert bodies(consumer.take_messages(5)) == [b"2"]
 
     run(work)
 
@@ -150,6 +152,6 @@ def test_giving_back_while_the_consumer_is_being_attached_anew_gives_nothing_bac
         host.link.write(wire.reply(attaching.request, {"epoch": 2, "limit": 1000, "active": True}))
         host.deliver([b"1"], handle=attaching.args["handle"], epoch=2)
         await turns()
-        assert bodies(consumer.take(1)) == [b"1"]
+        assert bodies(consumer.take_messages(1)) == [b"1"]
 
     run(work)

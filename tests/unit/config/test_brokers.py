@@ -10,25 +10,25 @@ from raybroker.errors import ConfigError
 
 
 def test_without_a_list_brokers_are_numbered_and_the_first_is_the_master() -> None:
-    plan = plan_of(Config.of(), 3)
+    plan = plan_of(Config.from_values(), 3)
     assert (plan.names, plan.master) == (("b1", "b2", "b3"), "b1")
-    assert plan_of(Config.of()).names == ("b1",)
+    assert plan_of(Config.from_values()).names == ("b1",)
 
 
 def test_a_list_names_brokers_and_the_nodes_that_they_run_on() -> None:
-    plan = plan_of(Config.of({LIST: " east , west@10.0.0.2,b3@node-c", MASTER: "west"}))
+    plan = plan_of(Config.from_values({LIST: " east , west@10.0.0.2,b3@node-c", MASTER: "west"}))
     assert plan.brokers == {"east": "", "west": "10.0.0.2", "b3": "node-c"}
     assert plan.master == "west"
 
 
 def test_without_a_master_the_record_may_be_in_a_table() -> None:  # K-20
-    plan = plan_of(Config.of({NO_MASTER: True, TABLE: " sqlite:////x/y.db "}))
+    plan = plan_of(Config.from_values({NO_MASTER: True, TABLE: " sqlite:////x/y.db "}))
     assert (plan.master, plan.table) == (None, "sqlite:////x/y.db")
-    assert plan_of(Config.of({NO_MASTER: True})).table == ""
+    assert plan_of(Config.from_values({NO_MASTER: True})).table == ""
 
 
 def test_without_a_master_there_is_none() -> None:
-    assert plan_of(Config.of({LIST: "a,b", NO_MASTER: True})).master is None
+    assert plan_of(Config.from_values({LIST: "a,b", NO_MASTER: True})).master is None
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_without_a_master_there_is_none() -> None:
 )
 def test_what_contradicts_itself_is_refused(values: dict[str, object], count: int | None, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        plan_of(Config.of(values), count)
+        plan_of(Config.from_values(values), count)

@@ -128,9 +128,9 @@ def test_a_flag_without_a_value_is_refused() -> None:
 
 
 def test_a_configuration_is_a_value_that_travels() -> None:
-    config = Config.of({NAME: "7"})
+    config = Config.from_values({NAME: "7"})
     assert pickle.loads(pickle.dumps(config)) == config
-    assert hash(config) == hash(Config.of({NAME: 7}))
+    assert hash(config) == hash(Config.from_values({NAME: 7}))
     changed = config.with_values({NAME: 8}, origin="update bkr")
     assert (config[NAME], changed[NAME], changed.origin(NAME)) == (7, 8, "update bkr")
 
@@ -142,7 +142,7 @@ def test_asking_for_an_unknown_property_is_an_error() -> None:
 
 
 def test_stores_lie_apart_for_each_cluster_and_broker() -> None:
-    assert store_directory(Config.of({"raybroker.store.dir": "/data"}), "c1", "b2") == Path("/data/c1/b2")
+    assert store_directory(Config.from_values({"raybroker.store.dir": "/data"}), "c1", "b2") == Path("/data/c1/b2")
     assert store_directory(Config(), "c1", "b2", {"XDG_STATE_HOME": "/state"}) == Path("/state/raybroker/c1/b2")
     assert state_home({}) == Path.home() / ".local" / "state"
     with pytest.raises(ConfigError):
@@ -150,14 +150,14 @@ def test_stores_lie_apart_for_each_cluster_and_broker() -> None:
 
 
 def test_the_name_of_the_instance_is_an_option_or_a_property_and_not_two_names() -> None:
-    unnamed, named = Config.of({}), Config.of({"imq.instancename": "shop"})
+    unnamed, named = Config.from_values({}), Config.from_values({"imq.instancename": "shop"})
     assert (instance_of(unnamed, None), instance_of(unnamed, "x"), instance_of(named, None)) == ("default", "x", "shop")
     assert instance_of(named, "shop") == "shop"
     for other in ("default", "office"):
         with pytest.raises(ConfigError, match=f"named twice: '{other}', and imq.instancename = 'shop' .argument."):
             instance_of(named, other)
     with pytest.raises(ConfigError, match="is not allowed"):
-        instance_of(Config.of({"imq.instancename": "../up"}), None)
+        instance_of(Config.from_values({"imq.instancename": "../up"}), None)
 
 
 def test_the_common_cluster_file_comes_before_all_layers(cluster_file: Path, tmp_path: Path) -> None:

@@ -24,12 +24,14 @@ def test_a_change_wins_over_every_layer_and_the_rest_stays() -> None:
     config = changed(live(Config.load(environ={}, flags={LEVEL: "ERROR", BYTES: "1m"})), imq__log__level="warning")
     assert (config[LEVEL], config[BYTES], config.changed) == ("WARNING", 1 << 20, {LEVEL: "WARNING"})
     assert live(config) is config
-    rows = {row[0]: row[1:] for row in config.explained(Config.of({BYTES: "1m"}).explain())}
+    rows = {row[0]: row[1:] for row in config.explained(Config.from_values({BYTES: "1m"}).explain())}
     assert (rows[LEVEL], rows[BYTES]) == (("WARNING", "update bkr"), (1 << 20, "argument"))
 
 
 def test_what_the_configuration_says_anyway_is_no_change() -> None:
-    config = changed(live(Config.of({LEVEL: "ERROR"})), imq__log__level="NONE", imq__log__file__rolloverbytes="64k")
+    config = changed(
+        live(Config.from_values({LEVEL: "ERROR"})), imq__log__level="NONE", imq__log__file__rolloverbytes="64k"
+    )
     changed(config, imq__log__level="ERROR")
     assert config.changed == {BYTES: 65536}
     changed(config, imq__log__file__rolloverbytes=-1)
@@ -51,14 +53,14 @@ def test_what_the_configuration_says_anyway_is_no_change() -> None:
     ],
 )
 def test_all_or_nothing_is_changed(name: str, value: str, why: str) -> None:
-    config = live(Config.of())
+    config = live(Config.from_values())
     with pytest.raises(ConfigError, match=why):
         config.with_changes({LEVEL: "ERROR", name: value})
     assert config.changed == {}
 
 
 def test_every_property_that_says_live_can_be_changed_to_what_it_is() -> None:
-    config = live(Config.of())
+    config = live(Config.from_values())
     for name in LIVE:
         text = SETTINGS["broker", name].format(config[name])
         assert config.with_changes({name: text}) == {}
@@ -82,15 +84,17 @@ def test_every_property_that_says_live_can_be_changed_to_what_it_is() -> None:
 
 
 def test_a_change_holds_until_the_configuration_says_something_else() -> None:
-    before = changed(live(Config.of({LEVEL: "ERROR"})), imq__log__level="WARNING", imq__log__file__rolloverbytes="1m")
+    before = changed(
+        live(Config.from_values({LEVEL: "ERROR"})), imq__log__level="WARNING", imq__log__file__rolloverbytes="1m"
+    )
     saved = json.loads(json.dumps(before.saved(before.changed)))
-    same = LiveConfig(Config.of({LEVEL: "error"}), saved)
+    same = LiveConfig(Config.from_values({LEVEL: "error"}), saved)
     assert (same.changed, same.forgotten) == ({LEVEL: "WARNING", BYTES: 1 << 20}, [])
-    other = LiveConfig(Config.of({LEVEL: "NONE"}), saved)
+    other = LiveConfig(Config.from_values({LEVEL: "NONE"}), saved)
     assert (other[LEVEL], other[BYTES], other.forgotten) == ("NONE", 1 << 20, [LEVEL])
 
 
 @pytest.mark.parametrize("name", ["imq.gone", "imq.persist.store"])
 def test_what_another_version_has_saved_and_this_one_cannot_use_is_forgotten(name: str) -> None:
-    config = LiveConfig(Config.of(), {name: ["x", "file"], LEVEL: ["LOUD", "INFO"], BYTES: [4096, "-1"]})
+    config = LiveConfig(Config.from_values(), {name: ["x", "file"], LEVEL: ["LOUD", "INFO"], BYTES: [4096, "-1"]})
     assert (config.changed, config.forgotten) == ({BYTES: 4096}, [name, LEVEL])

@@ -14,11 +14,11 @@ def test_all_begin_at_nothing() -> None:
 
 def test_lasting_totals_go_on_and_what_came_since_the_start_is_told_apart() -> None:
     counters = Counters()
-    counters.take(3, 30, moved=False)
+    counters.count_received(3, 30, moved=False)
     again = Counters()
     again.restore(counters.lasting(), {"messages_in": 2}, 77)
     again.recovered = again.lasting()
-    again.take(4, 5, moved=False)
+    again.count_received(4, 5, moved=False)
     assert (again.messages_in, again.bytes_in, again.since_start("messages_in"), again.since_ms) == (7, 35, 4, 77)
     assert again.lasting().keys() == set(LASTING)
     assert again.base == {"messages_in": 2}
@@ -26,9 +26,9 @@ def test_lasting_totals_go_on_and_what_came_since_the_start_is_told_apart() -> N
 
 def test_what_was_moved_here_is_not_sent_again() -> None:
     counters = Counters()
-    counters.take(3, 30, moved=False)
-    counters.take(2, 20, moved=True)
-    counters.take(1, 5, moved=False)
+    counters.count_received(3, 30, moved=False)
+    counters.count_received(2, 20, moved=True)
+    counters.count_received(1, 5, moved=False)
     assert (counters.messages_in, counters.bytes_in, counters.moved_in) == (4, 35, 2)
 
 

@@ -71,8 +71,8 @@ def test_actions_add_up_from_level_to_level() -> None:  # B-17
 
 
 def test_both_spellings_are_read_and_the_single_one_wins() -> None:  # B-15, B-16
-    assert levels_of(Config.of()) == Levels()
+    assert levels_of(Config.from_values()) == Levels()
     together = {"imq.resource_state.threshold": "1/50/60/70", "imq.resource_state.count": "9 / 8 / 7 / 6"}
-    assert levels_of(Config.of(together)) == Levels((1, 50, 60, 70), (9, 8, 7, 6))
+    assert levels_of(Config.from_values(together)) == Levels((1, 50, 60, 70), (9, 8, 7, 6))
     single: dict[str, object] = {"imq.orange.threshold": 65, "imq.red.count": 1}
-    assert levels_of(Config.of({**together, **single})) == Levels((1, 50, 65, 70), (9, 8, 7, 1))
+    assert levels_of(Config.from_values({**together, **single})) == Levels((1, 50, 65, 70), (9, 8, 7, 1))

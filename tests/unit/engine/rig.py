@@ -242,7 +242,7 @@ class Rig:
         self.host = Host(
             self.store,
             self.clock,
-            Config.of({"raybroker.memory.block_cache_bytes": 1 << 20, **names}),
+            Config.from_values({"raybroker.memory.block_cache_bytes": 1 << 20, **names}),
             codec=WireCodec(),
             identity=HostIdentity(incarnation, 99, "b1"),
             places=BodyPlaces(memory),

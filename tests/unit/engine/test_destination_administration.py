@@ -388,7 +388,7 @@ class Administered(Desk):
             make=self._make, forget_dormant=lambda number: number in self.dormant, hold=own_attributes
         )
         meters: Any = SimpleNamespace(
-            thresholds=SimpleNamespace(take=lambda destination: self.told.append("thresholds")),
+            thresholds=SimpleNamespace(apply_attributes=lambda destination: self.told.append("thresholds")),
             life=SimpleNamespace(
                 wanted=lambda destination: True,
                 removed=lambda destination, ordinal, mask: self.told.append(f"removed {mask:b}"),

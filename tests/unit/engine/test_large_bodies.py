@@ -163,20 +163,20 @@ def test_a_body_is_there_for_its_message_once_its_last_piece_is_durable(rig: Rig
     for piece in PIECES:
         rig.call("body_piece", body=1, data=piece)
     with pytest.raises(ProtocolError, match="body 1, which has not come"):
-        rig.part.take(rig.session.client, 1, len(DATA))
+        rig.part.take_body(rig.session.client, 1, len(DATA))
     rig.come(2)
     assert rig.peer.failures == {}
     assert rig.store.bodies[1].finished
-    found = rig.part.take(rig.session.client, 2, len(DATA))
+    found = rig.part.take_body(rig.session.client, 2, len(DATA))
     assert found is rig.store.bodies[1]
     with pytest.raises(ProtocolError, match="which has not come"):
-        rig.part.take(rig.session.client, 2, len(DATA))
+        rig.part.take_body(rig.session.client, 2, len(DATA))
 
 
 def test_a_message_that_says_another_size_is_refused(rig: Rig) -> None:
     rig.come()
     with pytest.raises(ProtocolError, match="says that its body has 5 bytes"):
-        rig.part.take(rig.session.client, 1, 5)
+        rig.part.take_body(rig.session.client, 1, 5)
 
 
 def test_a_body_that_its_destination_would_not_take_is_refused_before_it_comes(rig: Rig) -> None:
@@ -239,7 +239,7 @@ def test_a_failure_is_told_for_each_piece_and_the_body_is_gone(rig: Rig) -> None
         rig.call("body_piece", body=1, data=b"end")
     rig.store.failure = None
     rig.come()
-    assert rig.part.take(rig.session.client, 1, len(DATA)) is rig.store.bodies[0]
+    assert rig.part.take_body(rig.session.client, 1, len(DATA)) is rig.store.bodies[0]
 
 
 def test_nothing_is_told_to_one_that_has_left(rig: Rig) -> None:
@@ -249,7 +249,7 @@ def test_nothing_is_told_to_one_that_has_left(rig: Rig) -> None:
     rig.worker.work()
     assert (rig.peer.replies, rig.peer.failures) == ({2: PIECES[0]}, {})
     with pytest.raises(ProtocolError):
-        rig.part.take(rig.session.client, 1, len(DATA))
+        rig.part.take_body(rig.session.client, 1, len(DATA))
 
 
 def test_a_host_without_files_takes_no_bodies_in_pieces() -> None:

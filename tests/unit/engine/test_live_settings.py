@@ -31,7 +31,7 @@ def test_a_change_reaches_all_and_looks_for_expired_messages_at_once() -> None:
     config |= {"imq.message.max_size": 2000, "imq.message.expiration.interval": 5}
     before = settings.message_bytes_max
     desk.clock.ms += 7
-    settings.take()
+    settings.apply_changes()
     assert given == ["full", "full", "empty"]
     assert settings.message_bytes_max > before
     assert {destination.policy.message_bytes_max for destination in (full, empty)} == {settings.message_bytes_max}

@@ -395,7 +395,7 @@ def test_arrivals_do_not_grow_with_the_backlog(blocks: int) -> None:
     for _ in range(blocks):
         client.send(producer, "x")
     rig.sync()
-    assert len(rig.host.meters.of(destination).arrivals.numbers) <= TIMES_MAX
+    assert len(rig.host.meters.meter_of(destination).arrivals.numbers) <= TIMES_MAX
 
 
 def test_the_busiest_are_found_among_many() -> None:

@@ -159,7 +159,7 @@ def test_what_the_store_will_have_is_neither_paged_nor_lost() -> None:
     rig = Rig(blocks=1)
     rig.put(*range(1, 40), fixed=True)
     assert not rig.files.kept
-    assert rig.pager.take((1, 7)) == block(7)
+    assert rig.pager.take_block((1, 7)) == block(7)
     assert rig.pager.get((1, 7)) is None
 
 

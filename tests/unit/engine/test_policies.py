@@ -13,7 +13,7 @@ from raybroker.errors import ConfigError
 from raybroker.model.definitions.policy import policy_of
 from raybroker.model.settings.settings import auto_created, dead_message_queue, destination_attributes
 
-CONFIG = Config.of({"imq.autocreate.destination.maxNumMsgs": 77})
+CONFIG = Config.from_values({"imq.autocreate.destination.maxNumMsgs": 77})
 
 
 def fields(**attributes: Any) -> dict[str, Any]:

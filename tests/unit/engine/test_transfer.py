@@ -42,7 +42,7 @@ class Two:
         self.blocks = [Block(data) for data in found]
 
     def take(self) -> None:
-        self.there.host.transfer.take(self.there.destination("q"), KEY, HERE, self.blocks, nobody)
+        self.there.host.transfer.take_over(self.there.destination("q"), KEY, HERE, self.blocks, nobody)
 
     def taken(self) -> None:
         self.there.sync()
@@ -176,7 +176,7 @@ def test_a_full_destination_takes_none_of_them() -> None:
     two.there.create("small", maxNumMsgs=2)
     two.set_aside()
     with pytest.raises(ResourceAllocationError):
-        two.there.host.transfer.take(two.there.destination("small"), KEY, HERE, two.blocks, nobody)
+        two.there.host.transfer.take_over(two.there.destination("small"), KEY, HERE, two.blocks, nobody)
     assert not two.there.host.transactions.rows()
     assert two.there.held("small") == 0
 
@@ -322,7 +322,7 @@ def test_what_does_not_fit_is_refused_as_a_whole(full: str) -> None:
     world.executor.room = full != "disk"
     blocks = [made("a", "b")] if full == "destination" else [made("a")]
     with pytest.raises(ResourceAllocationError, match="does not take"):
-        world.transfer.take(world.destination, b"1", "there", blocks, lambda: None)
+        world.transfer.take_over(world.destination, b"1", "there", blocks, lambda: None)
     assert not any(isinstance(one, cmd.Send) for batch in world.executor.batches for one in batch)
 
 
@@ -330,4 +330,4 @@ def test_a_transaction_that_has_ended_takes_nothing() -> None:
     world = Giving()
     world.log.remember(b"1", False, shared=True)
     with pytest.raises(IllegalStateError, match="has ended"):
-        world.transfer.take(world.destination, b"1", "there", [made("a")], lambda: None)
+        world.transfer.take_over(world.destination, b"1", "there", [made("a")], lambda: None)

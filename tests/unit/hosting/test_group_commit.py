@@ -35,7 +35,7 @@ class Commits:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        config = Config.of({"imq.ping.interval": 0})
+        config = Config.from_values({"imq.ping.interval": 0})
         self.service = HostService(HostStorage(self.store), SystemClock(), config, token=TOKEN)
         self.senders: list[Peer] = []
 

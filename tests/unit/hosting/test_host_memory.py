@@ -13,13 +13,13 @@ LIMIT = "raybroker.memory.limit_bytes"
 
 def test_a_limit_that_is_given_wins_over_that_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "memory_limit_bytes", lambda: 1 << 30)
-    assert memory_limit(Config.of()) == 1 << 30
-    assert memory_limit(Config.of({LIMIT: "2m"})) == 2 << 20
+    assert memory_limit(Config.from_values()) == 1 << 30
+    assert memory_limit(Config.from_values({LIMIT: "2m"})) == 2 << 20
 
 
 def test_what_other_processes_use_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "resident_bytes", lambda: 100)
-    memory = HostMemory(Config.of({LIMIT: "2m"}))
+    memory = HostMemory(Config.from_values({LIMIT: "2m"}))
     assert memory.usage() == (100, 2 << 20)
     memory.elsewhere_bytes = 50
     assert memory.usage() == (150, 2 << 20)

@@ -16,7 +16,7 @@ from tests.unit.engine.rig import Clock
 
 def test_a_notice_is_for_information_and_every_other_line_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def host() -> HostService:
-        return HostService(HostStorage(MemoryStore()), Clock(), Config.of({}), token=b"t")
+        return HostService(HostStorage(MemoryStore()), Clock(), Config.from_values({}), token=b"t")
 
     report = asyncio.run(host()).host.report
     with caplog.at_level(logging.INFO, "raybroker.host"):

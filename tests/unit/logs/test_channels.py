@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def make(**settings: Any) -> Started:
         config = LiveConfig(
-            Config.of(
+            Config.from_values(
                 {
                     "imq.log.console.output": "NONE",
                     "imq.log.syslog.output": "NONE",
@@ -242,12 +242,12 @@ def test_syslog_is_opened_as_the_settings_say(pid: bool, console: bool, options:
     [("", "", "stores/b1/log"), ("", "h2", "stores/b1/log/h2"), ("logs", "", "logs/b1"), ("logs", "h2", "logs/b1/h2")],
 )
 def test_every_process_has_a_file_of_its_own(given: str, host: str, expected: str) -> None:
-    config = Config.of({"imq.log.file.dirpath": given} if given else {})
+    config = Config.from_values({"imq.log.file.dirpath": given} if given else {})
     assert directory_of(config.__getitem__, Path("stores/b1"), "b1", host) == Path(expected)
 
 
 @pytest.mark.parametrize(("name", "value"), [("imq.log.timezone", "Mars/Olympus"), ("imq.log.syslog.output", "LOUD")])
 def test_what_no_log_can_be_made_of_is_refused_before_the_start(name: str, value: str) -> None:
-    check(Config.of({}).__getitem__)
+    check(Config.from_values({}).__getitem__)
     with pytest.raises(ConfigError, match=name):
-        check(Config.of({name: value}).__getitem__)
+        check(Config.from_values({name: value}).__getitem__)

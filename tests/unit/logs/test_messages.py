@@ -10,7 +10,7 @@ from raybroker.logs.messages import MessagesLog
 
 
 def test_a_row_is_a_line_with_its_date(tmp_path: Path) -> None:
-    config = Config.of({"imq.log.timezone": "Asia/Tokyo", "raybroker.log.messages_bytes": 4096})
+    config = Config.from_values({"imq.log.timezone": "Asia/Tokyo", "raybroker.log.messages_bytes": 4096})
     log = MessagesLog(tmp_path, config.__getitem__)
     row = {"event": "Produced", "ms": 1_700_000_000_250, "content": {"text": 'a "b"\n', 7: None}}
     for _ in range(100):

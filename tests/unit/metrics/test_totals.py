@@ -36,7 +36,7 @@ class Hosts:
 
     def look(self, older: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         for host, count in self.counts.items():
-            self.totals.take(host, self.incarnations[host], told(count), older=host in older)
+            self.totals.take_rows(host, self.incarnations[host], told(count), older=host in older)
         self.totals.keep(set(self.counts))
         self.seen += self.unseen
         self.unseen = 0
@@ -89,7 +89,7 @@ def test_what_a_host_counted_between_the_last_scrape_and_its_end_is_added() -> N
 
     def take(incarnation: int, count: int, recovered: int, lasting: int) -> int:
         rows = {kind: {"queue": {KEY: n}} for kind, n in (("recovered", recovered), ("lasting", lasting))}
-        totals.take("h1", incarnation, told(count), older=False, **rows)
+        totals.take_rows("h1", incarnation, told(count), older=False, **rows)
         return total(totals)
 
     assert take(1, 1000, 50, 1050) == 1000  # 50 are from before the broker.
@@ -105,7 +105,7 @@ def test_a_destination_goes_on_with_what_its_host_has_recovered() -> None:
 
     def take(incarnation: int, count: int, recovered: int) -> int:
         row = {"type": "queue", "name": "q", KEY: count, "recovered": {KEY: recovered}, "messages": 1}
-        found = totals.take("h1", incarnation, row)
+        found = totals.take_row("h1", incarnation, row)
         assert "recovered" not in found
         return int(found[KEY])
 
@@ -117,16 +117,16 @@ def test_a_destination_goes_on_with_what_its_host_has_recovered() -> None:
 
 def test_gauges_are_no_totals() -> None:
     totals = Totals()
-    totals.take("h1", 1, told(3), older=False)
+    totals.take_rows("h1", 1, told(3), older=False)
     assert "messages" not in totals.rows()["queue"]
 
 
 def test_a_host_that_does_not_answer_keeps_what_it_counted() -> None:
     totals = Totals()
-    totals.take("h1", 1, told(3), older=False)
-    totals.take("h2", 1, told(4), older=False)
+    totals.take_rows("h1", 1, told(3), older=False)
+    totals.take_rows("h2", 1, told(4), older=False)
     totals.keep({"h1", "h2"})
-    totals.take("h1", 1, told(5), older=False)
+    totals.take_rows("h1", 1, told(5), older=False)
     assert total(totals) == 9
 
 

@@ -16,7 +16,7 @@ from raybroker.model.definitions.kinds.subscription import NO_PRUNE
 from raybroker.model.definitions.values import Defaults, Definitions
 from raybroker.model.errors import ConfigError
 
-DEFAULTS = Defaults.of()
+DEFAULTS = Defaults.from_config()
 CONFIGURED = {"imq.log.level": "INFO", "imq.message.expiration.interval": 60}
 PLACE = KindPlace(DEFAULTS, {"b1": CONFIGURED})
 TWO = KindPlace(DEFAULTS, {"b1": CONFIGURED, "b2": CONFIGURED}, users=True)

@@ -13,7 +13,7 @@ from raybroker.model.definitions.values import Defaults, Definitions
 from raybroker.model.errors import ConfigError
 
 HEAD = {"raybroker": {"definitions": 1}}
-DEFAULTS = Defaults.of()
+DEFAULTS = Defaults.from_config()
 
 
 def read(**sections: Any) -> Definitions:

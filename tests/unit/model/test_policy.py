@@ -152,12 +152,12 @@ def test_of_those_that_match_the_highest_priority_holds_as_a_whole_and_then_the_
             policy("o", "**", operator=True, maxNumMsgs=9),
         ]
     )
-    assert [one.name if one else "" for one in book.of("queue", "a.b")] == ["a", "o"]
-    assert [one.name if one else "" for one in book.of("queue", "a.c")] == ["b", "o"]
-    assert [one.name if one else "" for one in book.of("queue", "a")] == ["low", "o"]
-    assert book.of("queue", "b")[0] is None
-    assert [one.name if one else "" for one in book.of("topic", "a.b")] == ["t", "o"]
-    assert book.of("queue", "mq.sys.dmq") == (None, None)
+    assert [one.name if one else "" for one in book.policies_of("queue", "a.b")] == ["a", "o"]
+    assert [one.name if one else "" for one in book.policies_of("queue", "a.c")] == ["b", "o"]
+    assert [one.name if one else "" for one in book.policies_of("queue", "a")] == ["low", "o"]
+    assert book.policies_of("queue", "b")[0] is None
+    assert [one.name if one else "" for one in book.policies_of("topic", "a.b")] == ["t", "o"]
+    assert book.policies_of("queue", "mq.sys.dmq") == (None, None)
     assert (bool(book), bool(PolicyBook())) == (True, False)
 
 

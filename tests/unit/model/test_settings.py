@@ -279,14 +279,14 @@ def test_an_update_changes_everything_but_what_is_fixed_at_creation() -> None:
 
 
 def test_auto_created_queues_are_tighter_than_those_of_an_administrator() -> None:
-    attributes = auto_created(Config.of())
+    attributes = auto_created(Config.from_values())
     assert attributes == destination_attributes(
         {"maxNumMsgs": 100000, "maxTotalMsgBytes": "10m", "maxBytesPerMsg": "10k", "hosting": "shared"}
     )
 
 
 def test_auto_created_destinations_follow_their_properties() -> None:
-    config = Config.of(
+    config = Config.from_values(
         {
             "imq.autocreate.queue.consumerFlowLimit": 3,
             "imq.autocreate.queue.maxNumActiveConsumers": 1,
@@ -298,7 +298,7 @@ def test_auto_created_destinations_follow_their_properties() -> None:
 
 
 def test_auto_created_topics_have_properties_of_their_own() -> None:  # D-21, D-27
-    config = Config.of(
+    config = Config.from_values(
         {
             "imq.autocreate.topic.consumerFlowLimit": 3,
             "imq.autocreate.topic.sharedConsumerFlowLimit": 4,
@@ -309,12 +309,12 @@ def test_auto_created_topics_have_properties_of_their_own() -> None:  # D-21, D-
     topic = auto_created(config, "topic")
     assert (topic.consumerFlowLimit, topic.sharedConsumerFlowLimit, topic.useDMQ) == (3, 4, False)
     assert destination_attributes(topic.as_dict("topic"), type="topic") == topic
-    plain = auto_created(Config.of(), "topic")
+    plain = auto_created(Config.from_values(), "topic")
     assert (plain.consumerFlowLimit, plain.sharedConsumerFlowLimit, plain.maxNumActiveConsumers) == (1000, 5, -1)
 
 
 def test_topics_of_an_administrator_share_as_configured() -> None:  # D-27
-    config = Config.of({"imq.admincreate.topic.sharedConsumerFlowLimit": 9})
+    config = Config.from_values({"imq.admincreate.topic.sharedConsumerFlowLimit": 9})
     assert destination_attributes({}, config, "topic").shared_consumer_flow_limit == 9
     assert destination_attributes({"sharedConsumerFlowLimit": 0}, config, "topic").shared_consumer_flow_limit is None
     assert destination_attributes({}, config, "queue").sharedConsumerFlowLimit == 5
@@ -349,7 +349,7 @@ def test_an_error_destination_has_the_name_of_a_queue_there_could_be() -> None: 
 
 
 def test_destinations_of_an_administrator_are_hosted_as_configured() -> None:
-    config = Config.of({"raybroker.hosting.default": "shared"})
+    config = Config.from_values({"raybroker.hosting.default": "shared"})
     assert destination_attributes({}, config).hosting == "shared"
     assert destination_attributes({"hosting": "dedicated"}, config).hosting == "dedicated"
     assert destination_attributes().hosting == "dedicated"
@@ -378,10 +378,10 @@ def test_a_threshold_may_be_as_high_as_the_limit() -> None:
 
 
 def test_a_host_in_the_brokers_process_is_not_for_a_store_in_sql() -> None:
-    stored = Config.of({"imq.persist.store": "sql"})
+    stored = Config.from_values({"imq.persist.store": "sql"})
     with pytest.raises(ConfigError, match=r"hosting=broker is not for imq\.persist\.store=sql"):
         destination_attributes({"hosting": "broker"}, stored)
     with pytest.raises(ConfigError, match="choose hosting=shared or dedicated"):
-        auto_created(Config.of({"imq.persist.store": "jdbc", "raybroker.hosting.autocreated": "broker"}))
-    assert destination_attributes({"hosting": "broker"}, Config.of()).hosting == "broker"
-    assert destination_attributes({}, Config.of({"raybroker.hosting.default": "broker"})).hosting == "broker"
+        auto_created(Config.from_values({"imq.persist.store": "jdbc", "raybroker.hosting.autocreated": "broker"}))
+    assert destination_attributes({"hosting": "broker"}, Config.from_values()).hosting == "broker"
+    assert destination_attributes({}, Config.from_values({"raybroker.hosting.default": "broker"})).hosting == "broker"

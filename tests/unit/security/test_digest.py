@@ -14,7 +14,7 @@ from raybroker.security.mechanism import WRONG
 from raybroker.security.user_file import UserEntry
 from raybroker.wire.scram import ScramClient, Verifier
 
-VERIFIER = str(Verifier.of("secret", b"s" * 16, 1))
+VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 1))
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA"
 USERS = {
     "new": UserEntry(HASH),

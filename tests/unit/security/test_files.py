@@ -102,7 +102,7 @@ def test_rules_that_were_never_right_let_nobody_in(tmp_path: Path) -> None:
 def test_what_the_broker_owns_needs_a_rule_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "rules"
     path.write_text(DEFAULT_RULES + "queue.mq.sys.dmq.browse.allow.group=admin\n")
-    access, off = Access.of(str(path)), Access.of("")
+    access, off = Access.parse(str(path)), Access.parse("")
     ann, root = User("ann"), User("root", frozenset({"admin"}))
     assert not access.decide(ann, AccessRequest("queue", "mq.sys.dmq", "browse")).allowed
     assert access.decide(root, AccessRequest("queue", "mq.sys.dmq", "browse")).allowed

@@ -10,7 +10,7 @@ from raybroker.wire.scram import Verifier
 
 
 def stored(password: str, iterations: int = 10) -> str:
-    return str(Verifier.of(password, b"0123456789abcdef", iterations))
+    return str(Verifier.from_password(password, b"0123456789abcdef", iterations))
 
 
 class Clock:

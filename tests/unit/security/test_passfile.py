@@ -57,12 +57,12 @@ def test_a_passfile_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_settings_say_where_it_is(tmp_path: Path) -> None:
     written(tmp_path, f"{LDAP}=x")
-    assert passwords_of(Config.of({}), tmp_path).get(LDAP) is None
-    assert passwords_of(Config.of({"imq.passfile.enabled": True}), tmp_path).get(LDAP) == "x"
-    named = Config.of({"imq.passfile.enabled": True, "imq.passfile.dirpath": str(tmp_path)})
+    assert passwords_of(Config.from_values({}), tmp_path).get(LDAP) is None
+    assert passwords_of(Config.from_values({"imq.passfile.enabled": True}), tmp_path).get(LDAP) == "x"
+    named = Config.from_values({"imq.passfile.enabled": True, "imq.passfile.dirpath": str(tmp_path)})
     assert passwords_of(named, None).get(LDAP) == "x"
     with pytest.raises(ConfigError, match=r"imq\.passfile\.dirpath"):
-        passwords_of(Config.of({"imq.passfile.enabled": True}), None)
+        passwords_of(Config.from_values({"imq.passfile.enabled": True}), None)
 
 
 def test_encoded_passwords_are_read_as_those_in_clear_and_come_back_whole(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_encoded_passwords_are_read_as_those_in_clear_and_come_back_whole(tmp_pa
 def test_passwords_in_clear_are_told_in_the_log_without_showing_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    enabled = Config.of({"imq.passfile.enabled": True})
+    enabled = Config.from_values({"imq.passfile.enabled": True})
     path = written(tmp_path, f"{LDAP}=top\n")
     with caplog.at_level(logging.WARNING):
         passwords_of(enabled, tmp_path)

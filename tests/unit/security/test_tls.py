@@ -136,21 +136,21 @@ def test_clients_show_certificates_of_a_trusted_authority(authority: Authority, 
 def test_settings_name_the_files_and_the_passfile_has_the_password(authority: Authority, tmp_path: Path) -> None:
     authority.issue("keystore", password="open")
     with pytest.raises(ConfigError, match=r"keystore is encrypted.*passfile \(imq\.passfile\.enabled is false\)"):
-        ServerTls.of(Config.of({}), tmp_path)
-    config = Config.of({"imq.passfile.enabled": True})
+        ServerTls.from_config(Config.from_values({}), tmp_path)
+    config = Config.from_values({"imq.passfile.enabled": True})
     with pytest.raises(ConfigError, match=r"passfile .* is not there"):
-        ServerTls.of(config, tmp_path)
+        ServerTls.from_config(config, tmp_path)
     private(tmp_path / "passfile", b"imq.keystore.password=open\n")
-    shake(ServerTls.of(config, tmp_path).context(), client_context(trust=authority.file))
+    shake(ServerTls.from_config(config, tmp_path).context(), client_context(trust=authority.file))
     with pytest.raises(ConfigError, match=r"imq\.keystore\.file\.dirpath"):
-        ServerTls.of(Config.of({}), None)
+        ServerTls.from_config(Config.from_values({}), None)
 
 
 def test_a_renewed_keystore_holds_and_a_spoilt_one_does_not(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority.issue("keystore")
-    tls = ServerTls.of(Config.of({}), tmp_path)
+    tls = ServerTls.from_config(Config.from_values({}), tmp_path)
     first = tls.context()
     assert tls.context() is first
     private(tmp_path / "keystore", b"spoilt")
@@ -176,7 +176,7 @@ def test_a_client_takes_the_one_certificate_that_it_was_told_and_no_other(author
 
 def test_the_certificate_that_is_told_is_the_one_that_is_shown(authority: Authority) -> None:
     directory = authority.issue("keystore").parent
-    tls = ServerTls.of(Config.of({}), directory)
+    tls = ServerTls.from_config(Config.from_values({}), directory)
     before = tls.certificate()
     assert shake(tls.context(), pinned_context(before)).getpeercert(True) == before
     authority.issue("keystore")
@@ -188,10 +188,10 @@ def test_the_certificate_that_is_told_is_the_one_that_is_shown(authority: Author
 
 def test_inside_the_cluster_no_certificates_of_clients_are_asked_for(authority: Authority) -> None:
     directory = authority.issue("keystore").parent
-    config = Config.of({"raybroker.tls.client_auth": "need"})  # There is no truststore either.
-    assert ServerTls.of(config, directory, clients=False).context().verify_mode is ssl.CERT_NONE
+    config = Config.from_values({"raybroker.tls.client_auth": "need"})  # There is no truststore either.
+    assert ServerTls.from_config(config, directory, clients=False).context().verify_mode is ssl.CERT_NONE
     with pytest.raises(ConfigError, match="truststore"):
-        ServerTls.of(config, directory)
+        ServerTls.from_config(config, directory)
 
 
 def test_a_file_without_a_certificate_has_no_first_one(tmp_path: Path) -> None:

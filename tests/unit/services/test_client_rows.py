@@ -78,21 +78,21 @@ def test_a_row_has_what_all_its_connections_to_hosts_have() -> None:
     ],
 )
 def test_all_that_is_given_has_to_fit(wanted: dict[str, Any], fits: bool) -> None:
-    assert Wanted.of(**wanted).fits(row()) is fits
+    assert Wanted.parse(**wanted).fits(row()) is fits
 
 
 def test_what_can_fit_nobody_is_refused() -> None:
     for address in ("here", "10.0.0.0/99", "", "10.0.0.7:80"):
         with pytest.raises(ConfigError, match="a network such as"):
-            Wanted.of(address=address)
+            Wanted.parse(address=address)
     with pytest.raises(InvalidDestinationError):
-        Wanted.of(type="heap")
+        Wanted.parse(type="heap")
     for nobody in ({}, {"type": "queue"}):
         with pytest.raises(ConfigError, match="say whose"):
             Wanted.in_particular(**nobody)
     assert Wanted.in_particular(user="", type="t") == Wanted(user="", type="topic")
-    assert not Wanted.of(address="0.0.0.0/0").fits(row(host="in-process-7:0"))
-    assert Wanted.of(address="::/0").fits(row(host="[::1]:7"))
+    assert not Wanted.parse(address="0.0.0.0/0").fits(row(host="in-process-7:0"))
+    assert Wanted.parse(address="::/0").fits(row(host="[::1]:7"))
 
 
 # ---- inside the Ray cluster
@@ -125,8 +125,8 @@ def test_a_client_inside_has_one_row_whichever_hosts_and_brokers_it_is_connected
     assert (row["producers"], row["consumers"], row["hosts"]) == (2, 2, ["b1/h1", "b1/h2", "b2/h1"])
     assert (row["client_id"], row["broker"], row["messages_in"]) == ("billing", "b1", None)
     assert "consumer_keys" not in row
-    assert Wanted.of(service="inside", address="10.0.0.0/8", destination="orders").fits(row)
-    assert not Wanted.of(user="ann").fits(row)
+    assert Wanted.parse(service="inside", address="10.0.0.0/8", destination="orders").fits(row)
+    assert not Wanted.parse(user="ann").fits(row)
 
 
 def test_services_for_administration_are_not_ended_by_what_fits_them() -> None:

@@ -26,7 +26,7 @@ class Rig:
     """A loopback broker with the service jms, through whose listener the gateway comes in."""
 
     def __init__(self, folder: Path) -> None:
-        UserFile(folder / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(folder / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
         self.rules = folder / "accesscontrol.properties"
         properties = {
             "imq.service.activelist": "jms",

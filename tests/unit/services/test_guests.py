@@ -25,7 +25,7 @@ def made(now: Now) -> Guests:
     def none(*_: Any) -> Any:
         raise AssertionError("nobody comes in")
 
-    return Guests(NativeService(none, SystemClock(), Config.of({}), token=TOKEN), now, none)
+    return Guests(NativeService(none, SystemClock(), Config.from_values({}), token=TOKEN), now, none)
 
 
 def test_a_secret_stands_for_its_client_once_and_for_a_time() -> None:

@@ -25,7 +25,7 @@ class Logins:
         return asyncio.create_task(self._login(user, address))
 
     async def _login(self, user: str, address: str) -> None:
-        async with self.turns.of(user, address):
+        async with self.turns.turn_of(user, address):
             self.begun.append(user)
             if not await self._ends[user]:
                 raise PermissionError(user)
@@ -93,7 +93,7 @@ def test_a_bound_of_those_that_wait_and_nothing_is_kept_of_those_that_went() -> 
         tasks = [logins.come(f"eve{n}", "bad") for n in range(OF_ADDRESS + WAITING_OF_ADDRESS)]
         await settled()
         with pytest.raises(LoginLimitError, match=f"{WAITING_OF_ADDRESS} logins from bad wait for their turn"):
-            async with logins.turns.of("one more", "bad"):
+            async with logins.turns.turn_of("one more", "bad"):
                 pass
         for task in tasks:
             task.cancel()

@@ -17,7 +17,7 @@ from raybroker.services.metrics.metrics_access import TOKEN_FILE, MetricsAccess,
 from raybroker.wire.scram import Verifier
 
 TOKEN = "0123456789abcdef0123456789abcdef"
-VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
+VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 64))
 
 
 def users_in(folder: Path) -> UserFile:

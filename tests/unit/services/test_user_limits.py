@@ -22,7 +22,7 @@ class World:
     """Limits, and what there is."""
 
     def __init__(self, kept: RecordFile | None = None, **more: object) -> None:
-        self.limits = UserLimits(Config.of({DESTINATIONS: MOST, TEMPORARY: MOST, **more}), kept)
+        self.limits = UserLimits(Config.from_values({DESTINATIONS: MOST, TEMPORARY: MOST, **more}), kept)
         self.there: set[Key] = set()
         self.numbers = iter(range(1_000_000))
 

@@ -164,9 +164,9 @@ def test_without_room_nothing_is_left_and_the_pool_is_given_up_first(tmp_path: P
 
 
 def test_the_properties_say_what_is_done() -> None:
-    assert OwnFileOptions.of(Config.of({})) == OwnFileOptions()
-    assert OwnFileOptions.of(
-        Config.of(
+    assert OwnFileOptions.from_config(Config.from_values({})) == OwnFileOptions()
+    assert OwnFileOptions.from_config(
+        Config.from_values(
             {
                 "imq.persist.file.message.max_record_size": -1,
                 "imq.persist.file.destination.message.filepool.limit": 5,

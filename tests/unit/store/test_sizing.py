@@ -152,7 +152,7 @@ def test_segments_of_every_size_have_a_step_of_whole_sectors(segment_bytes: int)
 
 def test_room_is_given_back_as_zeros_and_the_length_stays(tmp_path: Path) -> None:
     files = SegmentFiles(FileIO(), tmp_path, SEGMENT_BYTES)
-    slot = files.take(4096, Use.BLOCKS, 4 * MIB)
+    slot = files.take_file(4096, Use.BLOCKS, 4 * MIB)
     assert (files.size(slot), files.room(slot)) == (SEGMENT_BYTES, 4 * MIB)
     path = files.path(slot)
     assert path.stat().st_size == SEGMENT_BYTES
@@ -175,7 +175,7 @@ def test_a_free_file_has_the_room_that_is_asked_for_when_it_is_taken(tmp_path: P
     assert files.prepare(3 * MIB, MIB)
     assert not files.prepare(3 * MIB, MIB)
     assert files.free_room() == (3 * MIB, 3 * MIB)
-    slot = files.take(5 * MIB, Use.BLOCKS, MIB)
+    slot = files.take_file(5 * MIB, Use.BLOCKS, MIB)
     assert files.room(slot) == 5 * MIB
     assert not files.free
     files.close()
@@ -184,7 +184,7 @@ def test_a_free_file_has_the_room_that_is_asked_for_when_it_is_taken(tmp_path: P
 def test_a_spare_file_of_which_only_a_part_has_a_place_is_not_kept_by_the_next_process(tmp_path: Path) -> None:
     files = SegmentFiles(FileIO(), tmp_path, SEGMENT_BYTES)
     files.prepare(MIB, MIB)
-    whole = files.take(SEGMENT_BYTES, Use.BLOCKS, SEGMENT_BYTES)
+    whole = files.take_file(SEGMENT_BYTES, Use.BLOCKS, SEGMENT_BYTES)
     files.close()
     again = SegmentFiles(FileIO(), tmp_path, SEGMENT_BYTES, MIB)
     again.discover()

@@ -33,16 +33,16 @@ def test_the_properties_name_the_database_and_the_tables() -> None:
         "imq.persist.jdbc.postgresql.passfile": "/etc/pass",
         "raybroker.store.database_timeout_ms": 700,
     }
-    found = address_of(Config.of(given), Path("/b"))
+    found = address_of(Config.from_values(given), Path("/b"))
     assert found == Address("postgresql", "postgresql://u@h:5/d?sslmode=require", "", "/etc/pass", timeout_ms=700)
     assert (found.shown, found.file) == ("postgresql://u@h:5/d", None)
-    own = address_of(Config.of({}), Path("/b"))
+    own = address_of(Config.from_values({}), Path("/b"))
     assert (own.file, own.embedded) == (Path("/b/store.db"), True)
-    named = address_of(Config.of({"imq.persist.jdbc.sqlite.opendburl": "sqlite:////x/y.db"}), Path("/b"))
+    named = address_of(Config.from_values({"imq.persist.jdbc.sqlite.opendburl": "sqlite:////x/y.db"}), Path("/b"))
     assert (named.file, named.embedded) == (Path("/x/y.db"), False)
-    assert store_id(Config.of({}), "c", "b1") == "c_b1"
-    assert store_id(Config.of({"imq.brokerid": "me"}), "c", "b1") == "me_b1"
-    assert [is_sql(Config.of({"imq.persist.store": kind})) for kind in ("file", "memory", "sql", "jdbc")] == [
+    assert store_id(Config.from_values({}), "c", "b1") == "c_b1"
+    assert store_id(Config.from_values({"imq.brokerid": "me"}), "c", "b1") == "me_b1"
+    assert [is_sql(Config.from_values({"imq.persist.store": kind})) for kind in ("file", "memory", "sql", "jdbc")] == [
         False,
         False,
         True,
@@ -198,12 +198,12 @@ def test_a_lock_has_one_holder_and_goes_with_it(prepared: Prepared) -> None:
     database = prepared.database
     connection = database.connect(autocommit=True)
     locks = [HostLock(database, connection, "i", "h1") for _ in range(2)]
-    assert [lock.take() for lock in locks] == [True, False]
+    assert [lock.acquire() for lock in locks] == [True, False]
     assert locks[1].held()
-    assert HostLock(database, connection, "i", "h2").take()
+    assert HostLock(database, connection, "i", "h2").acquire()
     locks[0].release()
     assert not locks[1].held()
-    assert locks[1].take()
+    assert locks[1].acquire()
     locks[1].remove()
     database.close(connection)
     assert advisory_key("i", "h1") != advisory_key("i", "h2")

@@ -11,7 +11,7 @@ from raybroker.wire import scram
 from raybroker.wire.scram import ITERATIONS_MAX, ScramClient, ScramServer, Verifier
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-PENCIL = Verifier.of("pencil", SALT, 4096)
+PENCIL = Verifier.from_password("pencil", SALT, 4096)
 OURS, THEIRS = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 
 
@@ -50,7 +50,7 @@ def test_a_client_does_the_rounds_of_a_password_once(monkeypatch: pytest.MonkeyP
     done = []
     real = scram._salted
     monkeypatch.setattr(scram, "_salted", lambda *given: done.append(given) or real(*given))
-    other = Verifier.of("pencil", b"another salt", 4096)
+    other = Verifier.from_password("pencil", b"another salt", 4096)
     scram._remembered.cache_clear()
     done.clear()
     assert [log_in("pencil", verifier) for verifier in (PENCIL, PENCIL, other, PENCIL)] == ["user"] * 4

@@ -55,7 +55,7 @@ class AcknowledgementWindow:
     # ---- the application's thread ------------------------------------------------------------------------------------
 
     def mark(self, count: int, up_to: int) -> bool:
-        """``count`` more messages, up to a serial, are to be acknowledged: True when :meth:`take` has to be called."""
+        """``count`` more messages, up to a serial, wait to be acknowledged: True when :meth:`take_due` is due."""
         with self._lock:
             self._marked += count
             self._up_to = up_to
@@ -93,7 +93,7 @@ class AcknowledgementWindow:
 
     # ---- the IO loop -------------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[int, int]:
+    def take_due(self) -> tuple[int, int]:
         """(how many are to be acknowledged now, up to which serial)."""
         with self._lock:
             self._scheduled = False

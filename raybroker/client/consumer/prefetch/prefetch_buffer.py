@@ -124,7 +124,7 @@ class PrefetchBuffer(ABC):
         """It has ended without being closed."""
         return self._failure is not None
 
-    def take(self, most: int) -> list[Message]:
+    def take_messages(self, most: int) -> list[Message]:
         """Up to ``most`` messages from the buffer, without waiting."""
         found: list[Message] = []
         if not self._connection.started or self._handed.holds_back:

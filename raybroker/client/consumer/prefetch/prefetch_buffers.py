@@ -38,11 +38,11 @@ class PrefetchBuffers:
         """It has ended without being closed."""
         return self._failure is not None
 
-    def take(self, most: int) -> list[Message]:
+    def take_messages(self, most: int) -> list[Message]:
         """Up to ``most`` messages, from one member after the other."""
         found: list[Message] = []
         while self._may_take and len(found) < most and (member := self._filled()) is not None:
-            found += member.take(most - len(found))
+            found += member.take_messages(most - len(found))
             self._next(member)
         if not found and self._failure is not None:
             raise self._failure

@@ -49,7 +49,9 @@ class MemberBalance(ProducerOwner[ProducerCore]):
         self._last = home
         attributes = connection.attributes
         self._balancer = ProducerBalancer(
-            connection.kept.choosers.of(home.destination, str(home.traits["loadBalancingPolicy"]), "producers"),
+            connection.kept.choosers.chooser_for(
+                home.destination, str(home.traits["loadBalancingPolicy"]), "producers"
+            ),
             load_balancing=attributes["LoadBalancingEnabled"],
             affinity=attributes["ServerAffinityEnabled"],
         )
@@ -101,7 +103,7 @@ class MemberBalance(ProducerOwner[ProducerCore]):
             for index in range(len(chunk)):
                 places.setdefault(self.next(persistent=shared.persistent), []).append(index)
             for member, rows in places.items():
-                theirs = None if each is None or own is None else each.of(own, rows)
+                theirs = None if each is None or own is None else each.select(own, rows)
                 yield from member.put_many([chunk[row] for row in rows], shared, theirs)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------

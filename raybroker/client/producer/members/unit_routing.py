@@ -80,7 +80,7 @@ class RoutingKeys(NamedTuple):
             default_unit(destination.kind, destination.name) if traits.get("unitOfOrder") else None,
         )
 
-    def of(self, header: bytes) -> str | None:
+    def key_of(self, header: bytes) -> str | None:
         """The key of a message with these headers."""
         key = (work_of(header) if self.composes else None) or self.default
         return (id_of(header) if self.remembers and header else None) if key is None else key
@@ -345,7 +345,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     def member_for(self, header: bytes, *, persistent: bool) -> ProducerCore:
         """The member for a message with these headers; waits until it is known. Raises OrderError."""
         unit = decode_header(header).unit if header else None
-        unit = unit or self._keys.of(header)
+        unit = unit or self._keys.key_of(header)
         if unit is None:
             return self._plain(persistent=persistent)
         member = self._way(unit, block=True)
@@ -361,7 +361,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     def put(
         self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool, block: bool = True
     ) -> str | None:
-        unit = shared.unit or self._keys.of(header)
+        unit = shared.unit or self._keys.key_of(header)
         if unit is None:
             member = self.home if self._balance is None else self._balance.next(persistent=shared.persistent)
             return member.put(body, header, shared, waiter, urgent=urgent, block=block)
@@ -397,7 +397,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
                 finding.result()
             for member, rows in self._by_member(units, different, persistent=shared.persistent).items():
                 part = chunk if len(rows) == len(chunk) else [chunk[row] for row in rows]
-                yield from member.put_many(part, shared, each.of(own, rows))
+                yield from member.put_many(part, shared, each.select(own, rows))
 
     def _by_member(
         self, units: list[str | None], different: Iterable[str | None], *, persistent: bool

@@ -146,7 +146,7 @@ class FlowRate:
         """Messages that a block may have."""
         return max(int((self.limit or 1.0) / RUNS_A_SECOND), 1)
 
-    def take(self, count: int) -> bool:
+    def take_tokens(self, count: int) -> bool:
         """Send ``count`` messages now; False when not even one may go."""
         if self.turns < 1:
             return False

@@ -238,7 +238,7 @@ class SendRoom:
         if rate.limit is None:
             return True
         if not block:
-            taken = rate.take(count)
+            taken = rate.take_tokens(count)
             if not taken and self.ending is not None:
                 raise self.ending
             return taken

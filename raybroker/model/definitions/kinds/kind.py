@@ -42,7 +42,7 @@ class KindPlace:
     ``down``: brokers that cannot be asked what they have; ``together``: properties that all brokers have equally;
     ``users``: whether users are looked at."""
 
-    defaults: Defaults = field(default_factory=Defaults.of)
+    defaults: Defaults = field(default_factory=Defaults.from_config)
     configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     automatic: Collection[tuple[str, str]] = ()
     agents: bool = True

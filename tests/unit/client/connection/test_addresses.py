@@ -21,7 +21,7 @@ from raybroker.errors import ConfigError, NoClusterError
 
 
 def attributes(**more: object) -> Config:
-    return Config.of({f"imq{name}": value for name, value in more.items()})
+    return Config.from_values({f"imq{name}": value for name, value in more.items()})
 
 
 def test_a_list_is_names_with_commas_between_each_once() -> None:
@@ -124,7 +124,7 @@ def test_the_list_is_gone_through_as_often_as_it_says_before_giving_up(monkeypat
 def test_no_list_is_gone_through_longer_than_the_reconnect_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seam = Seam()
     monkeypatch.setattr(factory, "ray_seam", seam)
-    config = Config.of(
+    config = Config.from_values(
         {
             "imqAddressList": "b1",
             "imqAddressListIterations": -1,
@@ -157,7 +157,7 @@ TIME = "raybroker.reconnect.timeout_ms"
     ],
 )
 def test_how_long_and_how_often_a_handle_tries_to_come_back(given: dict[str, Any], limits: tuple[Any, Any]) -> None:
-    assert reconnect_time(Config.of(given)) == limits
+    assert reconnect_time(Config.from_values(given)) == limits
 
 
 def test_giving_up_says_which_limit_was_reached() -> None:

@@ -59,7 +59,9 @@ class Rig:
     alone = True
 
     def __init__(self, *, reconnects: bool = True, **attributes: object) -> None:
-        self.tasks = Tasks(Config.of({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 2000, **attributes}))
+        self.tasks = Tasks(
+            Config.from_values({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 2000, **attributes})
+        )
         self.place = DestinationPlace("h1", TOKEN, self._dial, traits={"distributed": True})
         self.down: set[str] = set()
         self.ended = Ended()

@@ -16,12 +16,12 @@ async def turns(count: int = 5) -> None:
 def test_bodies_wait_in_their_order_until_others_are_gone() -> None:
     async def story() -> None:
         room = BodyRoom(10)
-        await room.take(6)
+        await room.take_room(6)
         body = CountedBody(bytes(6), room)
         done: list[int] = []
 
         async def want(size: int) -> None:
-            await room.take(size)
+            await room.take_room(size)
             done.append(size)
 
         tasks = [asyncio.create_task(want(size)) for size in (5, 1, 4)]
@@ -39,8 +39,8 @@ def test_bodies_wait_in_their_order_until_others_are_gone() -> None:
 def test_one_alone_has_room_whatever_it_has() -> None:
     async def story() -> None:
         room = BodyRoom(10)
-        await room.take(50)
-        waiting = asyncio.create_task(room.take(50))
+        await room.take_room(50)
+        waiting = asyncio.create_task(room.take_room(50))
         await turns()
         assert not waiting.done()
         room.give_back(50)
@@ -53,8 +53,8 @@ def test_one_alone_has_room_whatever_it_has() -> None:
 def test_whoever_waits_no_longer_keeps_nobody_waiting() -> None:
     async def story() -> None:
         room = BodyRoom(10)
-        await room.take(10)
-        first, second = asyncio.create_task(room.take(9)), asyncio.create_task(room.take(1))
+        await room.take_room(10)
+        first, second = asyncio.create_task(room.take_room(9)), asyncio.create_task(room.take_room(1))
         await turns()
         room.give_back(1)
         await turns()
@@ -63,7 +63,7 @@ def test_whoever_waits_no_longer_keeps_nobody_waiting() -> None:
         await turns()
         assert second.done()
         assert room.held == 10
-        third = asyncio.create_task(room.take(10))
+        third = asyncio.create_task(room.take_room(10))
         await turns()
         room.give_back(10)
         asyncio.get_running_loop().call_soon(third.cancel)  # It has just got its room.

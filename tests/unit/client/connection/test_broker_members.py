@@ -47,7 +47,7 @@ class Handle:
         self.errors: dict[str, Exception] = {}
         self.creates: list[bool] = []
         self.joined = asyncio.Event()
-        self.tasks = Tasks(Config.of({"imqReconnectInterval": 1}))
+        self.tasks = Tasks(Config.from_values({"imqReconnectInterval": 1}))
         self.kept = BrokerMembers(directory, self.tasks, destination, "b1", self.members, self._join, **options)
 
     async def _join(self, broker: str, destination: Destination, create: bool) -> None:

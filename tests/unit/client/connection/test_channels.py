@@ -23,7 +23,7 @@ class Observed:
     def __init__(self, *hosts: ScriptedHost) -> None:
         for host in hosts:
             host.answers["hello"] = None
-        attributes = Config.of({})
+        attributes = Config.from_values({})
         self.told: list[tuple[str, str]] = []
         self.tasks = Tasks(attributes)
         directory: Any = ScriptedDirectory(*hosts)
@@ -51,7 +51,7 @@ def test_those_who_ask_at_once_share_one_channel() -> None:
     async def work() -> None:
         first, second = ScriptedHost("h1"), ScriptedHost("h2")
         channels = Observed(first, second).channels
-        found = await asyncio.gather(*(channels.of(Queue(name)) for name in ("h1.a", "h1.b", "h2.a")))
+        found = await asyncio.gather(*(channels.channel_to(Queue(name)) for name in ("h1.a", "h1.b", "h2.a")))
         assert found[0] is found[1] is not found[2]
         assert [len(host.links) for host in (first, second)] == [1, 1]
         assert first.calls("hello") == [("hello", {"client_id": "me"})]
@@ -64,12 +64,12 @@ def test_a_lost_channel_is_told_and_made_anew_when_it_is_needed() -> None:
     async def work() -> None:
         host = ScriptedHost("h1")
         observed = Observed(host)
-        before = await observed.channels.of(Queue("h1.a"))
+        before = await observed.channels.channel_to(Queue("h1.a"))
         host.link.abort()
         await turns()
         assert [name for name, _ in observed.told] == ["lost"]
         assert (observed.channels.open(), observed.channels.all()) == ([], [before])
-        after = await observed.channels.of(Queue("h1.a"))
+        after = await observed.channels.channel_to(Queue("h1.a"))
         assert after is not before
         assert observed.channels.open() == [after]
 
@@ -82,7 +82,7 @@ def test_requests_and_flow_go_to_all_that_are_not_lost() -> None:
         for host in (first, second):
             host.answers["start"] = None
         channels = Observed(first, second).channels
-        await asyncio.gather(channels.of(Queue("h1.a")), channels.of(Queue("h2.a")))
+        await asyncio.gather(channels.channel_to(Queue("h1.a")), channels.channel_to(Queue("h2.a")))
         first.link.abort()
         await turns()
         await channels.call("start")
@@ -100,11 +100,11 @@ def test_a_closed_connection_opens_none_and_a_host_that_is_away_cannot_be_reache
         host.cut_at.add("hello")
         observed = Observed(host)
         with pytest.raises(ConnectionLostError):
-            await observed.channels.of(Queue("h1.a"))
+            await observed.channels.channel_to(Queue("h1.a"))
         assert observed.channels.all() == []
         observed.tasks.close()
         with pytest.raises(IllegalStateError, match="closed"):
-            await observed.channels.of(Queue("h1.a"))
+            await observed.channels.channel_to(Queue("h1.a"))
 
     run(work)
 
@@ -115,10 +115,10 @@ def test_a_connection_that_was_ended_opens_no_channel_any_more() -> None:
         observed = Observed(host)
         host.answers["hello"] = ConnectionEndedError("call 4711")
         with pytest.raises(ConnectionEndedError, match="call 4711"):
-            await observed.channels.of(Queue("h1.a"))
+            await observed.channels.channel_to(Queue("h1.a"))
         assert str(observed.ended.error) == "call 4711"
         with pytest.raises(ConnectionEndedError, match="call 4711"):
-            await observed.channels.of(Queue("h1.a"))
+            await observed.channels.channel_to(Queue("h1.a"))
         assert len(host.calls("hello")) == 1
 
     run(work)

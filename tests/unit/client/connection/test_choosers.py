@@ -8,15 +8,15 @@ from raybroker.client.destinations import Queue, Topic
 
 def test_producers_of_one_destination_share_a_position_and_consumers_have_their_own() -> None:
     choosers = Choosers()
-    first = choosers.of(Queue("q"), "Round-Robin", "producers")
-    assert choosers.of(Queue("q"), "Round-Robin", "producers") is first
-    assert choosers.of(Queue("q"), "Round-Robin", "consumers") is not first
-    assert choosers.of(Topic("q"), "Round-Robin", "producers") is not first
+    first = choosers.chooser_for(Queue("q"), "Round-Robin", "producers")
+    assert choosers.chooser_for(Queue("q"), "Round-Robin", "producers") is first
+    assert choosers.chooser_for(Queue("q"), "Round-Robin", "consumers") is not first
+    assert choosers.chooser_for(Topic("q"), "Round-Robin", "producers") is not first
 
 
 def test_another_policy_of_the_destination_begins_anew() -> None:
     choosers = Choosers()
-    first = choosers.of(Queue("q"), "Round-Robin", "producers")
-    other = choosers.of(Queue("q"), "Random", "producers")
+    first = choosers.chooser_for(Queue("q"), "Round-Robin", "producers")
+    other = choosers.chooser_for(Queue("q"), "Random", "producers")
     assert other is not first
     assert other.policy == "Random"

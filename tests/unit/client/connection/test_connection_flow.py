@@ -11,7 +11,7 @@ class Flow(ConnectionFlow):
 
     def __init__(self, **attributes: object) -> None:
         self.told: list[bool] = []
-        super().__init__(Config.of(attributes), self.told.append, lambda call, go: call(go))
+        super().__init__(Config.from_values(attributes), self.told.append, lambda call, go: call(go))
 
 
 def test_hosts_stop_above_the_limit_and_go_on_below_it() -> None:

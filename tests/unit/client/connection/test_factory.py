@@ -24,9 +24,9 @@ from raybroker.errors import InvalidClientIDError
 def test_the_id_given_beats_the_configured_one_and_u_stands_for_the_user(
     configured: str, given: str | None, user: str | None, expected: str | None
 ) -> None:
-    assert client_id_of(Config.of({"imqConfiguredClientID": configured}), given, user) == expected
+    assert client_id_of(Config.from_values({"imqConfiguredClientID": configured}), given, user) == expected
 
 
 def test_a_bad_id_is_refused() -> None:
     with pytest.raises(InvalidClientIDError):
-        client_id_of(Config.of({}), " ", None)
+        client_id_of(Config.from_values({}), " ", None)

@@ -23,11 +23,11 @@ from raybroker.model.errors import IllegalStateError
 def test_what_is_given_wins_over_what_is_configured(
     configured: str, given: str | None, user: str | None, found: str | None
 ) -> None:
-    assert client_id_of(Config.of({"imqConfiguredClientID": configured}), given, user) == found
+    assert client_id_of(Config.from_values({"imqConfiguredClientID": configured}), given, user) == found
 
 
 def test_an_administrator_may_keep_the_choice() -> None:
-    config = Config.of({"imqDisableSetClientID": True, "imqConfiguredClientID": "us"})
+    config = Config.from_values({"imqDisableSetClientID": True, "imqConfiguredClientID": "us"})
     assert client_id_of(config, None, None) == "us"
     with pytest.raises(IllegalStateError, match="programs choose none"):
         client_id_of(config, "me", None)

@@ -44,7 +44,7 @@ def test_user_and_password_are_sent_and_not_shown() -> None:
 
 
 def test_without_an_address_there_is_none() -> None:
-    assert connecting(Config.of({})) is direct
+    assert connecting(Config.from_values({})) is direct
 
 
 def answered(said: bytes) -> tuple[bytes, bytes]:

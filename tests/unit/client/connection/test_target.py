@@ -35,7 +35,7 @@ class Machine:
 def test_a_service_that_has_moved_is_found_again() -> None:
     async def story() -> None:
         machine = Machine(7)
-        target = await Target.of(ServiceAddress("h", 1, "jms", True), machine.connect)
+        target = await Target.resolve(ServiceAddress("h", 1, "jms", True), machine.connect)
         (await target.socket()).close()
         machine.port, machine.listening = 8, {1, 8}
         (await target.socket()).close()
@@ -48,7 +48,7 @@ def test_a_service_that_has_moved_is_found_again() -> None:
 def test_one_that_has_not_moved_does_not_answer(mapped: bool) -> None:
     async def story() -> None:
         machine = Machine(7)
-        target = await Target.of(ServiceAddress("h", 1 if mapped else 7, "jms", mapped), machine.connect)
+        target = await Target.resolve(ServiceAddress("h", 1 if mapped else 7, "jms", mapped), machine.connect)
         machine.listening = {1}
         with pytest.raises(ConnectionRefusedError, match="nothing at 7"):
             await target.socket()

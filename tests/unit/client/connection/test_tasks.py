@@ -15,7 +15,9 @@ from tests.unit.client.fakes import run
 
 
 def tasks(**attributes: object) -> Tasks:
-    return Tasks(Config.of({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 10_000, **attributes}))
+    return Tasks(
+        Config.from_values({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 10_000, **attributes})
+    )
 
 
 def failing(*errors: BrokerError) -> Callable[[], Any]:

@@ -63,7 +63,7 @@ class WindowMachine(RuleBasedStateMachine):
     def acknowledge(self, lost: int) -> None:
         """``lost``: so many are not there any more."""
         self.scheduled = False
-        count, up_to = self.window.take()
+        count, up_to = self.window.take_due()
         assert 0 < count <= max(self.limit, 10)
         assert up_to == self.serial - self.in_hand
         self.taken += count
@@ -145,7 +145,7 @@ def test_answers_from_another_thread_reach_whoever_waits() -> None:
         done = 0
         while done < rounds:
             posted.acquire()
-            count, _ = window.take()
+            count, _ = window.take_due()
             done += count
             if count:
                 fulfil(window.await_answer(consumer, 1, [(1, count)]), 0)

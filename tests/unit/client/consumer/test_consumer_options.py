@@ -13,7 +13,9 @@ from raybroker.model.errors import ConfigError, InvalidSelectorError
 
 
 def options(prefetch: int | None = None, threshold: int | None = None, **attributes: Any) -> ConsumerOptions:
-    return consumer_options(Config.of(attributes), {"selector": "", "prefetch": prefetch, "threshold": threshold})
+    return consumer_options(
+        Config.from_values(attributes), {"selector": "", "prefetch": prefetch, "threshold": threshold}
+    )
 
 
 def test_a_prefetch_counts_unacknowledged_messages_unless_a_threshold_says_otherwise() -> None:
@@ -33,9 +35,9 @@ def test_arguments_are_checked_by_their_names() -> None:
     with pytest.raises(ConfigError, match="prefetch=-2"):
         options(-2)
     with pytest.raises(InvalidSelectorError):
-        consumer_options(Config.of({}), {"selector": 7})  # type: ignore[typeddict-item]
+        consumer_options(Config.from_values({}), {"selector": 7})  # type: ignore[typeddict-item]
     with pytest.raises(ConfigError, match="'json' is unknown"):
-        consumer_options(Config.of({}), {"serializer": "json"})  # type: ignore[typeddict-item]
+        consumer_options(Config.from_values({}), {"serializer": "json"})  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class World:
         self.forgotten: list[Any] = []
         self.ended: list[BrokerError] = []
         self.over = asyncio.Event()
-        config = Config.of({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 60_000, **attributes})
+        config = Config.from_values({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 60_000, **attributes})
         self.tasks = Tasks(config)
         self.listeners: list[Any] = []
         self.connection: Any = SimpleNamespace(

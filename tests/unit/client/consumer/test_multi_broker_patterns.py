@@ -65,7 +65,7 @@ def test_topics_that_come_are_joined_and_those_that_go_are_left_without_a_word()
         scripted.host.link.write(wire.event("destroyed", {"handle": handle}))
         await until_members(consumer, "t.b")
         assert heard == []
-        assert consumer.take(1) == []
+        assert consumer.take_messages(1) == []
         topics.set("t.a", "t.b")
         await until_members(consumer, "t.a", "t.b")
         await consumer.close()
@@ -110,7 +110,7 @@ def test_messages_of_all_members_are_taken_in_turn() -> None:
         await turns()
         found = [consumer.take_one() for _ in range(6)]
         assert [m.destination for m in found if m is not None] == ["t.a", "t.a", "t.b", "t.b", "t.a", "t.a"]
-        assert len(consumer.take(10)) == 2
+        assert len(consumer.take_messages(10)) == 2
         assert consumer.take_one() is None
         assert consumer.info()["consumed"] == 8
         consumer.session.acknowledge(None)

@@ -17,7 +17,7 @@ async def received(scripted: Scripted, mode: str, count: int = 3, **options: Any
     consumer = await scripted.consumer(session)
     scripted.host.deliver([b"%d" % n for n in range(count)])
     await turns()
-    return consumer.take(count)
+    return consumer.take_messages(count)
 
 
 def test_each_outcome_is_told_with_its_delay_and_reason_and_confirmed() -> None:

@@ -29,7 +29,9 @@ def test_an_expired_message_is_settled_and_not_handed_out(one_by_one: bool) -> N
         await turns()
         found = []
         while consumer.has_something():
-            found += [m] if one_by_one and (m := consumer.take_one()) else [] if one_by_one else consumer.take(2)
+            found += (
+                [m] if one_by_one and (m := consumer.take_one()) else [] if one_by_one else consumer.take_messages(2)
+            )
         assert bodies(found) == [b"0", b"3"]
         assert [m.expiration for m in found] == [NEVER, later]
         assert consumer.buffered == 0
@@ -56,7 +58,7 @@ def test_nothing_but_expired_messages_is_nothing() -> None:
         scripted.host.deliver([b"d"], tag=4, expires=array("Q", (PAST,)))
         await turns()
         assert consumer.take_one() is None
-        assert consumer.take(5) == []
+        assert consumer.take_messages(5) == []
 
     run(work)
 
@@ -90,7 +92,7 @@ def test_messages_that_are_looked_at_are_handed_out_together_as_others_are() -> 
         scripted.host.deliver([b"5", b"6", b"7"], tag=6)
         await turns()
         assert consumer.give_up([(8, 8)])[0] == [(8, 8)]
-        assert bodies(consumer.take(9)) == [b"0", b"1", b"3", b"4", b"5", b"6"]
+        assert bodies(consumer.take_messages(9)) == [b"0", b"1", b"3", b"4", b"5", b"6"]
         assert parts == [2, 2, 2]
         session.acknowledge(None)
         await turns()
@@ -105,7 +107,7 @@ def test_without_acknowledgements_expired_messages_are_only_dropped() -> None:
         consumer = await scripted.consumer(scripted.session("none"))
         scripted.host.deliver([b"a", b"b"], expires=array("Q", (PAST, NEVER)), attempt=2)
         await turns()
-        assert bodies(consumer.take(9)) == [b"b"]
+        assert bodies(consumer.take_messages(9)) == [b"b"]
         await turns()
         assert scripted.host.of(wire.SettleFrame) + scripted.host.of(wire.BegunFrame) == []
 
@@ -119,7 +121,7 @@ def test_the_host_hears_that_a_message_of_a_later_attempt_was_handed_out_once_fo
         scripted.host.deliver([b"first"])
         scripted.host.deliver([b"a", b"b", b"c"], tag=2, attempt=2)
         await turns()
-        assert len(consumer.take(3)) == 3
+        assert len(consumer.take_messages(3)) == 3
         await turns()
         assert [f.tag for f in scripted.host.of(wire.BegunFrame)] == [3]
         assert consumer.take_one() is not None
@@ -136,7 +138,7 @@ def test_recover_tells_what_the_application_had_got_and_the_delay_of_the_session
         consumer = await scripted.consumer(session)
         scripted.host.deliver([b"a", b"b", b"c"])
         await turns()
-        consumer.take(2)
+        consumer.take_messages(2)
         await session.recover()
         session.redelivery_delay_ms = 5
         await session.recover()
@@ -155,7 +157,7 @@ def test_the_ack_deadline_of_what_waits_in_the_buffer_is_extended_and_of_what_wa
         scripted.host.deliver([b"a", b"b", b"c"])
         scripted.host.deliver([b"d"], tag=4)
         await turns()
-        held = consumer.take(1)
+        held = consumer.take_messages(1)
         while not scripted.host.of(wire.ExtendFrame):
             await scripted_pause()
         assert scripted.host.of(wire.ExtendFrame)[0].ranges == [(2, 3), (4, 4)]

@@ -10,7 +10,7 @@ from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, Flow
 from raybroker.config import Config
 from raybroker.errors import ConfigError
 
-DEFAULTS = flow_rates(Config.of())
+DEFAULTS = flow_rates(Config.from_values())
 assert DEFAULTS is not None
 DOWN = [500, 397.16, 315.48, 250.59, 199.05, 158.11, 125.59, 99.76, 79.24, 62.95, 50.00, 50.00]
 UP = [50, 95, 140, 185, 230, 275, 320, 365, 410, 455, None, None]
@@ -78,10 +78,10 @@ def test_equal_limits_hold_until_the_first_step_after_the_end() -> None:
 
 def test_limits_that_cannot_be_are_refused_and_a_factory_can_switch_all_of_it_off() -> None:
     with pytest.raises(ConfigError, match=r"FlowMinimum = 51 is more than FlowMaximum = 50"):
-        flow_rates(Config.of({"FlowMinimum": 51, "FlowMaximum": 50}))
+        flow_rates(Config.from_values({"FlowMinimum": 51, "FlowMaximum": 50}))
     with pytest.raises(ConfigError, match="FlowMinimum = 50 is more than FlowMaximum = 49"):
-        flow_rates(Config.of({"FlowMaximum": 49, "FlowControlEnabled": False}))
-    assert flow_rates(Config.of({"FlowControlEnabled": False})) is None
+        flow_rates(Config.from_values({"FlowMaximum": 49, "FlowControlEnabled": False}))
+    assert flow_rates(Config.from_values({"FlowControlEnabled": False})) is None
 
 
 def test_more_steps_than_nanoseconds_are_taken_at_once() -> None:
@@ -118,19 +118,19 @@ def test_a_pause_is_worth_a_second_at_most() -> None:
     rate = rate_of(10, 10, 60, 10)
     rate.look(at(3600))
     assert rate.turns == 10
-    assert [rate.take(1) for _ in range(11)] == [True] * 10 + [False]
+    assert [rate.take_tokens(1) for _ in range(11)] == [True] * 10 + [False]
     assert rate.wait_ns == SECOND_NS // 10
 
 
 def test_a_block_is_paid_for_afterwards_and_is_small() -> None:
     rate = rate_of(100, 100, 60, 10)
     assert (rate.run, rate_of(5, 5, 60, 10).run) == (10, 1)
-    assert rate.take(rate.run)
-    assert not rate.take(1)
+    assert rate.take_tokens(rate.run)
+    assert not rate.take_tokens(1)
     rate.look(at(0.099))
     assert not rate.turns
     rate.look(at(0.1))
-    assert rate.take(1)
+    assert rate.take_tokens(1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20_000), st.booleans()), max_size=30), st.integers(1, 12))

@@ -34,7 +34,7 @@ ENABLED: dict[str, object] = {"OneWaySendMode": "enabled", "OneWaySendWindowSize
 def test_the_mode_and_the_type_of_the_destination_say_how_many_go_unanswered(
     mode: str, kind: str, window: int | None
 ) -> None:
-    attributes = Config.of({"OneWaySendMode": mode, "OneWaySendWindowSize": 5})
+    attributes = Config.from_values({"OneWaySendMode": mode, "OneWaySendWindowSize": 5})
     one_way = one_way_sends(attributes, kind, transacted=False)
     assert (one_way and one_way.window) == window
     assert one_way_sends(attributes, kind, transacted=True) is None, "the commit answers"
@@ -62,7 +62,7 @@ def test_every_nth_waits_and_so_do_messages_with_units_and_all_while_some_are_re
     ],
 )
 def test_a_window_takes_the_place_of_flow_control_by_rate(mode: str, window: int, obeys: bool) -> None:
-    attributes = Config.of({"OneWaySendMode": mode, "OneWaySendWindowSize": window})
+    attributes = Config.from_values({"OneWaySendMode": mode, "OneWaySendWindowSize": window})
     assert (flow_rates(attributes) is not None) is obeys
 
 

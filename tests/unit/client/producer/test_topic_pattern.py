@@ -75,7 +75,7 @@ class World:
 
         monkeypatch.setattr(topic_pattern, "open_producer", open_producer)
         connection: Any = SimpleNamespace(
-            attributes=Config.of(),
+            attributes=Config.from_values(),
             directory=SimpleNamespace(matching=matching),
             handles=SimpleNamespace(forget_producer=self.forgotten.append),
             tasks=SimpleNamespace(with_retry=with_retry, keep=lambda name, run: None),

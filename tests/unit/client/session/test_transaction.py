@@ -30,7 +30,7 @@ async def working(*hosts: ScriptedHost, **attributes: object) -> tuple[Scripted,
     send(producer, b"x")
     scripted.host.deliver([b"a", b"b", b"c"], handle=2)
     await turns()
-    assert len(consumer.take(2)) == 2
+    assert len(consumer.take_messages(2)) == 2
     return scripted, session, producer, consumer
 
 

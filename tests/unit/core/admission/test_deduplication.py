@@ -13,16 +13,16 @@ from tests.unit.core.driven_destination import DrivenDestination, of, refusals
 
 def test_the_oldest_ids_go_first() -> None:
     known = Deduplication()
-    known.take([("a", 1), ("b", 2), ("c", 3)], 2, persistent=True)
+    known.take_ids([("a", 1), ("b", 2), ("c", 3)], 2, persistent=True)
     assert [known.known(text) for text in ("a", "b", "c", None)] == [False, True, True, False]
-    known.take([("b", 4)], 2, persistent=True)
-    known.take([("d", 5)], 2, persistent=True)
+    known.take_ids([("b", 4)], 2, persistent=True)
+    known.take_ids([("d", 5)], 2, persistent=True)
     assert list(known.taken) == ["b", "d"], "an id that is taken again counts from then on"
 
 
 def test_ids_leave_the_window() -> None:
     known = Deduplication()
-    known.take([("a", 1), ("b", 2)], 9, persistent=True)
+    known.take_ids([("a", 1), ("b", 2)], 9, persistent=True)
     known.forget(2)
     assert list(known.taken) == ["b"], "the window includes its first moment"
     known.forget(3)
@@ -34,7 +34,7 @@ def test_of_messages_with_one_id_the_first_is_chosen_and_those_without_one_are()
     assert first_of_each(["a", None, "a", "b", None, "b"], 0b110110) == 0b110110
     known = Deduplication()
     assert known.without_known(["a", None], 0b11, persistent=True) == 0b11
-    known.take([("a", 1)], 9, persistent=True)
+    known.take_ids([("a", 1)], 9, persistent=True)
     assert known.without_known(["a", None, "b", "a"], 0b0111, persistent=True) == 0b0110
 
 
@@ -103,8 +103,8 @@ def test_the_id_of_an_open_transaction_is_not_taken_before_its_commit() -> None:
 
 def test_ids_of_messages_that_a_restart_ends_leave_the_window_like_others() -> None:
     known = Deduplication()
-    known.take([("a", 1), ("b", 2), ("c", 3)], 2, persistent=False)
-    known.take([("b", 4)], 2, persistent=True)
+    known.take_ids([("a", 1), ("b", 2), ("c", 3)], 2, persistent=False)
+    known.take_ids([("b", 4)], 2, persistent=True)
     assert (list(known.taken), known.volatile, known.lasting()) == (["c", "b"], {"c"}, [("b", 4)])
     known.forget(4)
     assert (list(known.taken), known.volatile) == (["b"], set())

@@ -34,7 +34,7 @@ def test_what_is_fresh_is_what_the_twin_says(sends: list[tuple[int, int, int, se
         assert [n for a, b in before for n in range(a, b)] == [n for n in expected if n < top]
         for number in expected:
             if number > top and number - first not in refused:
-                known.take(7, number, number + 1)
+                known.take_sequences(7, number, number + 1)
                 taken.add(number)
         floor = min(floor + settled, first + count)
         first += count
@@ -45,21 +45,21 @@ def test_a_floor_keeps_what_is_remembered_small() -> None:
     known.attach(1, 7)
     for first in range(1, 1000, 2):
         known.fresh(7, first, first + 1, floor=max(first - 8, 1))
-        known.take(7, first, first + 1)
+        known.take_sequences(7, first, first + 1)
     assert len(known.taken[7]) <= 5
 
 
 def test_a_send_below_its_own_floor_is_still_recognised() -> None:
     known = ProducerSequences()
     known.attach(1, 7)
-    known.take(7, 1, 10)
+    known.take_sequences(7, 1, 10)
     assert known.fresh(7, 5, 8, floor=100) == ([], [])
 
 
 def test_a_producer_is_on_its_newest_attachment_only() -> None:
     known = ProducerSequences()
     known.attach(1, 7)
-    known.take(7, 1, 5)
+    known.take_sequences(7, 1, 5)
     known.attach(2, 7)
     assert known.attached == {2: 7}
     known.detach(1, forget=True)
@@ -72,7 +72,7 @@ def test_saying_goodbye_forgets_and_a_lost_connection_does_not() -> None:
     known = ProducerSequences()
     for attachment, producer in ((1, 7), (2, 8)):
         known.attach(attachment, producer)
-        known.take(producer, 1, 5)
+        known.take_sequences(producer, 1, 5)
     known.detach(1, forget=True)
     known.detach(2, forget=False)
     assert 7 not in known.taken
@@ -83,7 +83,7 @@ def test_the_longest_unheard_are_forgotten_first() -> None:
     known = ProducerSequences()
     for number in range(module.PRODUCERS_REMEMBERED_MAX + 3):
         known.attach(number, 10_000 + number)
-        known.take(10_000 + number, 1, 2)
+        known.take_sequences(10_000 + number, 1, 2)
         known.detach(number, forget=False)
     known.attach(99_999, 10_000 + module.PRODUCERS_REMEMBERED_MAX)
     assert 10_000 not in known.taken

@@ -20,7 +20,7 @@ def run(arrival: int, ordinal: int | None = None, mask: int = 1, attempts: int =
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=9, unique=True).map(sorted), st.booleans())
 def test_packed_runs_come_back_as_they_were(numbers: list[int], one_by_one: bool) -> None:
     runs = [run(at, 7 + i if one_by_one else at * 3) for i, at in enumerate(numbers)]
-    packed = PackedRuns.of(runs)
+    packed = PackedRuns.pack(runs)
     assert packed is not None
     assert list(packed) == runs
     assert len(packed) == len(runs)
@@ -30,7 +30,7 @@ def test_packed_runs_come_back_as_they_were(numbers: list[int], one_by_one: bool
 
 def test_runs_that_are_more_than_a_fresh_message_are_not_packed() -> None:
     for other in (run(2, mask=2), run(2, mask=3), run(2, attempts=1), run(2, priority=5)):
-        assert PackedRuns.of([run(1), other]) is None
+        assert PackedRuns.pack([run(1), other]) is None
 
 
 STEPS = st.lists(
@@ -54,7 +54,7 @@ def _history(steps: list[tuple[str, int, int]]) -> list[object]:
                 log.append(Run(arrival, arrival * 2, mask, 0, 0, 4 + level), UNSORTED if level == 2 else 1)
         elif what == "take" and log:
             for _ in range(number):
-                run = log.take(level + 1) if log else None
+                run = log.take_run(level + 1) if log else None
                 found.append(run)
                 taken += [run] if run is not None else []
         elif what == "give back" and taken:
@@ -92,10 +92,10 @@ def test_a_long_bucket_is_packed_and_a_recovered_one_too() -> None:
     (bucket,) = log.buckets.values()
     assert sum(isinstance(page, PackedRuns) for page in bucket.pages) > 12
     assert log.count == 5_001
-    assert [log.take(1) for _ in range(5_001)] == [run(number) for number in range(1, 5_002)]
+    assert [log.take_run(1) for _ in range(5_001)] == [run(number) for number in range(1, 5_002)]
     assert not log.buckets
     log.append_alone(range(6_000, 6_001), range(6_000, 6_001), 4)
-    assert log.take(5) == run(6_000)
+    assert log.take_run(5) == run(6_000)
 
 
 def test_short_pieces_of_a_recovered_bucket_are_packed_together() -> None:
@@ -108,4 +108,4 @@ def test_short_pieces_of_a_recovered_bucket_are_packed_together() -> None:
     assert all(isinstance(page, PackedRuns) for page in bucket.pages)
     expected = [number for number in range(1, 6_000) if number % 3] + list(range(6_001, 7_001))
     assert [taken.ordinal for taken in log.runs()] == expected
-    assert [log.take(1) for _ in range(log.count)] == [run(number) for number in expected]
+    assert [log.take_run(1) for _ in range(log.count)] == [run(number) for number in expected]

@@ -100,7 +100,7 @@ def test_it_hands_out_what_a_sorted_list_would(text: str, monkeypatch: pytest.Mo
                 ordinal += 1
                 twin.add(twin.block(rng, ordinal), at_hand=rng.random() < 0.7)
             elif choice < 0.75:
-                run = twin.backlog.take(room := rng.choice((1, 2, 7, 100)))
+                run = twin.backlog.take_run(room := rng.choice((1, 2, 7, 100)))
                 expected = twin.in_order()
                 if run is None:
                     assert not expected
@@ -134,7 +134,7 @@ def test_it_hands_out_what_a_sorted_list_would(text: str, monkeypatch: pytest.Mo
         assert sum(run.count for run in twin.backlog.runs()) == len(twin.waiting)
         assert sum(run.count for run in twin.backlog.clear()) == len(twin.waiting)
         assert not twin.backlog.count
-        assert twin.backlog.take(1) is None
+        assert twin.backlog.take_run(1) is None
 
 
 def test_a_block_with_one_key_is_one_entry_and_leaves_as_one_run() -> None:
@@ -146,7 +146,7 @@ def test_a_block_with_one_key_is_one_entry_and_leaves_as_one_run() -> None:
         twin.add(run, at_hand=True)
         (heap,) = twin.backlog.heaps.values()
         assert len(heap) == 1
-        taken = twin.backlog.take(100)
+        taken = twin.backlog.take_run(100)
         assert taken is not None
         assert taken.mask == (1 << 39 if "descending" in text else run.mask)
 
@@ -156,7 +156,7 @@ def test_neighbours_in_the_order_that_are_neighbours_in_the_block_leave_together
     twin.contents[1] = Rows([{"a": value} for value in (1, 2, 3, 0, 4)])
     twin.add(Run(1, 1, 0b11111, 0, 0, 4), at_hand=True)
     masks = []
-    while (run := twin.backlog.take(10)) is not None:
+    while (run := twin.backlog.take_run(10)) is not None:
         masks.append(run.mask)
     assert masks == [0b01000, 0b10111] or masks == [0b01000, 0b00111, 0b10000]
 
@@ -166,10 +166,10 @@ def test_nothing_is_handed_out_before_all_have_a_key() -> None:
     for ordinal in range(1, sorted_backlog.KEYED_MAX * 2 + 2):
         twin.contents[ordinal] = Rows([{"a": ordinal}])
         twin.add(Run(ordinal, ordinal, 1, 0, 0, 4), at_hand=False)
-    assert twin.backlog.take(1) is None
-    assert twin.backlog.take(1) is None
+    assert twin.backlog.take_run(1) is None
+    assert twin.backlog.take_run(1) is None
     assert not twin.backlog.keyed
-    run = twin.backlog.take(1)
+    run = twin.backlog.take_run(1)
     assert run is not None
     assert run.ordinal == sorted_backlog.KEYED_MAX * 2 + 1
 
@@ -179,7 +179,7 @@ def test_messages_of_a_restart_get_their_keys_page_by_page() -> None:
     twin.contents |= {ordinal: Rows([{"a": -ordinal}]) for ordinal in range(1, 1001)}
     twin.backlog.append_alone(range(1, 1001), range(1, 1001), 4)
     assert twin.backlog.count == 1000
-    run = twin.backlog.take(1)
+    run = twin.backlog.take_run(1)
     assert run == Run(1000, 1000, 1, 0, 0, 4)
 
 
@@ -191,10 +191,10 @@ def test_what_matches_a_selector_is_sorted_by_itself() -> None:
     assert twin.backlog.unfinished
     assert not twin.backlog.has_for(0)
     assert not twin.backlog.sort_some(100, lambda run: [(1 if run.mask & 0b0101 else 0, run.mask)])
-    first = twin.backlog.take(9, 0)
+    first = twin.backlog.take_run(9, 0)
     assert first is not None
     assert first.mask == 0b0100
-    everything = twin.backlog.take(1, ANY)
+    everything = twin.backlog.take_run(1, ANY)
     assert everything is not None
     assert everything.mask == 0b0010
     assert {signature for signature, _ in twin.backlog.by_signature()} == {0, 1}

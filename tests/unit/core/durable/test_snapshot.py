@@ -61,9 +61,9 @@ def test_numbers_go_on_where_they_were() -> None:
 def test_sequence_numbers_and_deduplication_ids_are_kept() -> None:
     destination = Saved()
     for first, end in ((1, 4), (6, 9)):
-        destination.admission.producers.take(70, first, end)
-    destination.admission.duplicates.take([("a", NOW)], 10, persistent=True)
-    destination.admission.duplicates.take([("v", NOW)], 10, persistent=False)
+        destination.admission.producers.take_sequences(70, first, end)
+    destination.admission.duplicates.take_ids([("a", NOW)], 10, persistent=True)
+    destination.admission.duplicates.take_ids([("v", NOW)], 10, persistent=False)
     taken, ids, *_ = sections(snapshot(destination), HEAD.size)
     assert list(TAKEN.iter_unpack(taken)) == [(70, 1, 4), (70, 6, 9)]
     assert records.decode_dedup(ids) == [("a", NOW)]

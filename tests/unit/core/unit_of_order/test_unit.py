@@ -50,14 +50,14 @@ def test_messages_of_one_block_that_differ_stay_in_order() -> None:
 
 def test_what_leaves_makes_way_for_the_next_and_what_comes_back_goes_before_it() -> None:
     unit = unit_of(run(1, 0b11), run(2, 0b1))
-    unit.take(0b01)
+    unit.remove_first(0b01)
     assert unit.next() == run(1, 0b10)
-    unit.take(0b10)
+    unit.remove_first(0b10)
     assert unit.next() == run(2, 0b1)
     unit.insert(run(1, 0b10, attempts=1))
     assert places(unit) == [(1, 0b10), (2, 0b1)]
     for _ in range(2):
-        unit.take(0b11)
+        unit.remove_first(0b11)
     assert (unit.next(), places(unit)) == (None, [])
 
 
@@ -65,7 +65,7 @@ def test_however_many_have_left_the_others_are_there() -> None:
     count = 4 * _TRIM
     unit = unit_of(*(run(ordinal, 0b1) for ordinal in range(1, count + 1)))
     for ordinal in range(1, count):
-        unit.take(0b1)
+        unit.remove_first(0b1)
         assert unit.next() == run(ordinal + 1, 0b1)
         assert len(unit.runs) <= max(2 * (count - ordinal), count - _TRIM) + _TRIM
     unit.insert(run(1, 0b1))
@@ -126,7 +126,7 @@ def test_chosen_messages_of_a_block_are_taken_out() -> None:
     assert unit.remove(2, 0b1010) == [run(2, 0b010)]
     assert unit.remove(9, 0b1) == []
     assert [one[1:4] for one in unit.waiting()] == [(1, 1, 0), (2, 0b001, 0), (2, 0b100, 1), (3, 1, 0)]
-    unit.take(0b1)
+    unit.remove_first(0b1)
     assert unit.remove(1, 0b1) == [], "what has left is not here"
     for ordinal in (2, 3):
         unit.remove(ordinal, -1)
@@ -136,7 +136,7 @@ def test_chosen_messages_of_a_block_are_taken_out() -> None:
 def test_a_purge_leaves_only_the_places_of_what_is_not_visible_yet() -> None:
     unit = unit_of(run(1, 0b1), run(3, 0b1))
     unit.head, unit.batched = (1, 0b1), 2
-    unit.take(0b1)
+    unit.remove_first(0b1)
     for place in ((2, 0), (2, 1), (4, 0)):
         unit.hold_place(*place)
     unit.clear({2: 0b10})

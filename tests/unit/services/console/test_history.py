@@ -21,7 +21,7 @@ class Taken:
 
     def take(self, **brokers: dict[str, tuple[int, int, int]]) -> None:
         self.now_ms += STEP_MS
-        self.history.take(
+        self.history.record(
             self.now_ms,
             {broker: [("queue", name, *row) for name, row in rows.items()] for broker, rows in brokers.items()},
         )

@@ -54,7 +54,7 @@ def test_with_ack_auto_the_batch_is_acknowledged_and_nothing_waits() -> None:
     delivered(one)
     assert session.flushed == 1
     with pytest.raises(ProtocolError, match="waits for an acknowledgement"):
-        one.take(1)
+        one.take_unacknowledged(1)
 
 
 def test_a_body_that_cannot_be_written_is_dead_and_the_next_one_goes() -> None:
@@ -75,9 +75,9 @@ def test_a_destination_to_answer_is_told_as_the_client_writes_it() -> None:
 def test_what_an_acknowledgement_is_about(ack: str, taken: list[int]) -> None:
     one = subscription(ack, *map(message, (1, 2, 3)))
     delivered(one)
-    assert list(one.take(2)) == taken
+    assert list(one.take_unacknowledged(2)) == taken
     with pytest.raises(ProtocolError, match=r"no message 1-2 of subscription 's'"):
-        one.take(2)
+        one.take_unacknowledged(2)
     assert one.serial_of("id-2") is None
     assert one.serial_of("id-3") == 3
 
@@ -86,7 +86,7 @@ def test_of_two_deliveries_of_one_message_the_later_is_meant_by_its_id() -> None
     one = subscription("client-individual", message(1), message(1), message(2), version="1.1")
     delivered(one, "1.1")
     assert one.serial_of("id-1") == 2
-    one.take(1)
+    one.take_unacknowledged(1)
     assert one.serial_of("id-1") == 2
 
 
@@ -94,7 +94,7 @@ def test_a_message_without_an_id_is_known_by_its_delivery() -> None:
     one = subscription("client", message(1, id=""), version="1.1")
     (frame,), _ = delivered(one, "1.1")
     assert one.serial_of(frame.headers["message-id"]) == 1
-    taken = one.take(1)
+    taken = one.take_unacknowledged(1)
     one.lent += 1
     one.restore(taken)
     assert one.serial_of(frame.headers["message-id"]) == 1
@@ -104,28 +104,28 @@ def test_a_cumulative_acknowledgement_is_one_unless_a_transaction_has_some() -> 
     session = Session()
     one = subscription("client", *map(message, range(1, 6)), session=session)
     delivered(one)
-    one.acknowledge(one.take(2))
+    one.acknowledge(one.take_unacknowledged(2))
     assert session.asked == ["up to m2"]
     one.lent = 1
-    one.acknowledge(one.take(4))
+    one.acknowledge(one.take_unacknowledged(4))
     assert session.asked[1:] == ["m3", "m4"]
 
 
 def test_what_was_restored_is_acknowledged_in_the_order_of_deliveries() -> None:
     one = subscription("client", *map(message, range(1, 4)))
     delivered(one)
-    first = one.take(1)
+    first = one.take_unacknowledged(1)
     one.lent = 1
     one.restore(first)
-    assert (one.lent, list(one.take(3))) == (0, [1, 2, 3])
+    assert (one.lent, list(one.take_unacknowledged(3))) == (0, [1, 2, 3])
 
 
 def test_a_nack_fails_or_kills() -> None:
     session = Session()
     one = subscription("client-individual", *map(message, (1, 2)), session=session)
     delivered(one)
-    one.refuse(one.take(1), dead=False)
-    one.refuse(one.take(2), dead=True)
+    one.refuse(one.take_unacknowledged(1), dead=False)
+    one.refuse(one.take_unacknowledged(2), dead=True)
     assert session.asked == ["fail m1", "reject m2"]
 
 

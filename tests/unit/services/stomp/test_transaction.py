@@ -51,8 +51,8 @@ def received(session: Session) -> StompSubscription:
 def test_a_commit_joins_what_was_acknowledged_then_refuses(received: StompSubscription, session: Session) -> None:
     transactions = Transactions()
     one = StompTransaction("t", transactions, None)  # type: ignore[arg-type]
-    one.acknowledge(received, received.take(2))
-    one.refuse(received, received.take(3), dead=True)
+    one.acknowledge(received, received.take_unacknowledged(2))
+    one.refuse(received, received.take_unacknowledged(3), dead=True)
     assert (received.lent, session.asked) == (3, [])
     confirmations = asyncio.run(one.commit())
     assert transactions.told == [["m1", "m2"], "commit"]
@@ -64,18 +64,18 @@ def test_a_commit_joins_what_was_acknowledged_then_refuses(received: StompSubscr
 def test_what_an_aborted_one_had_is_unacknowledged_again(received: StompSubscription, session: Session) -> None:
     transactions = Transactions()
     one = StompTransaction("t", transactions, None)  # type: ignore[arg-type]
-    one.acknowledge(received, received.take(1))
-    one.refuse(received, received.take(3), dead=False)
+    one.acknowledge(received, received.take_unacknowledged(1))
+    one.refuse(received, received.take_unacknowledged(3), dead=False)
     asyncio.run(one.abort())
     assert (transactions.told, session.asked, received.lent) == (["rollback"], [], 0)
-    assert list(received.take(3)) == [1, 2, 3]
+    assert list(received.take_unacknowledged(3)) == [1, 2, 3]
 
 
 def test_nothing_is_refused_when_the_commit_fails(received: StompSubscription, session: Session) -> None:
     transactions = Transactions()
     transactions.fault = TransactionRolledBackError("no")
     one = StompTransaction("t", transactions, None)  # type: ignore[arg-type]
-    one.refuse(received, received.take(3), dead=True)
+    one.refuse(received, received.take_unacknowledged(3), dead=True)
     with pytest.raises(TransactionRolledBackError):
         asyncio.run(one.commit())
     assert session.asked == []

@@ -46,8 +46,8 @@ def test_without_them_it_is_asked_for(header: str | None) -> None:
 
 def test_a_digest_is_of_one_password_and_of_one_process() -> None:
     one, other = Digests(), Digests()
-    assert one.of("a") == one.of("a") != one.of("b")
-    assert one.of("a") != other.of("a")
+    assert one.digest("a") == one.digest("a") != one.digest("b")
+    assert one.digest("a") != other.digest("a")
 
 
 def test_a_token_is_taken_where_it_is_offered_and_shows_nowhere() -> None:

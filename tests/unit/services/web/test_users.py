@@ -36,7 +36,7 @@ class Rig:
         )
 
     async def use(self, given: RequestCredentials) -> Any:
-        async with self.users.of(given, PEER) as found:
+        async with self.users.connection_of(given, PEER) as found:
             return found
 
 
@@ -93,7 +93,7 @@ def test_logins_that_hang_keep_only_their_own_address_waiting() -> None:
 
         async def attack(number: int) -> str:
             try:
-                async with rig.users.of(RequestCredentials(f"eve{number}", "x"), "192.0.2.66:1"):
+                async with rig.users.connection_of(RequestCredentials(f"eve{number}", "x"), "192.0.2.66:1"):
                     return "in"
             except (RefusedError, ResourceAllocationError) as error:
                 return str(error)
@@ -143,7 +143,7 @@ def test_the_password_is_proved_again_now_and_then_and_who_cannot_loses_his_conn
 
 def test_with_no_room_an_idle_user_makes_room_and_a_busy_one_does_not() -> None:
     async def work(rig: Rig) -> None:
-        async with rig.users.of(ANN, PEER):
+        async with rig.users.connection_of(ANN, PEER):
             with pytest.raises(ResourceAllocationError, match="1 users have connections"):
                 await rig.use(BOB)
         await rig.use(BOB)
@@ -187,7 +187,10 @@ def test_a_token_is_a_user_of_its_own_and_is_kept_while_it_is_used() -> None:
 def test_where_it_matters_a_user_has_a_connection_for_each_address() -> None:
     async def work(rig: Rig) -> None:
         first = await rig.use(ANN)
-        async with rig.users.of(ANN, "192.0.2.1:100") as again, rig.users.of(ANN, "192.0.2.2:99") as other:
+        async with (
+            rig.users.connection_of(ANN, "192.0.2.1:100") as again,
+            rig.users.connection_of(ANN, "192.0.2.2:99") as other,
+        ):
             assert again is first
             assert other is not first
         assert [peer for _, peer in rig.broker.logins] == [PEER, "192.0.2.2:99"]

@@ -10,23 +10,23 @@ from raybroker.wire.native.receive_buffers import BUFFERS_KEPT_MAX, ROUND_BYTES,
 
 def test_a_buffer_nobody_looks_at_is_used_again() -> None:
     buffers = FrameBuffers()
-    first = id(buffers.take(100_000))
-    assert id(buffers.take(100_000)) == first
+    first = id(buffers.take_buffer(100_000))
+    assert id(buffers.take_buffer(100_000)) == first
 
 
 def test_a_buffer_with_a_view_is_left_alone() -> None:
     buffers = FrameBuffers()
-    view = memoryview(buffers.take(100_000))[10:20]
+    view = memoryview(buffers.take_buffer(100_000))[10:20]
     view[:] = b"0123456789"
     for _ in range(3 * BUFFERS_KEPT_MAX):
-        buffers.take(100_000)[:100] = bytes(100)
+        buffers.take_buffer(100_000)[:100] = bytes(100)
     assert bytes(view) == b"0123456789"
 
 
 def test_a_buffer_is_neither_too_small_nor_far_too_large() -> None:
     buffers = FrameBuffers()
     for size in (1_000_000, 70_000, 300_000, 1_000_000):
-        buffer = buffers.take(size)
+        buffer = buffers.take_buffer(size)
         assert size <= len(buffer) <= 2 * size + ROUND_BYTES
 
 
