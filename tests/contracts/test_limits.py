@@ -147,7 +147,7 @@ def test_the_oldest_go_although_a_consumer_has_prefetched_them(
     consumers = [session.consumer(getattr(session, kind)(name)) for session in sessions]
     session = connection.session()
     producer = session.producer(getattr(session, kind)(name))
-    texts = [f"{number:03}" for number in range(200)]
+    texts = [f"{number:03}" for number in range(200 if many else 80)]
     if many:
         producer.send_many(texts)
     else:
