@@ -68,13 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     First of all: the worker reads the groups in this hook too.
     """
     for item in items:
-        if item.path.is_relative_to(TESTS / "cluster"):
+        if item.nodeid.startswith("tests/cluster/"):
             item.add_marker("cluster")
         if item.get_closest_marker("sweep") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SWEEP_TIMES * item.config.getoption("--sweep-seconds") + 300))
         if item.get_closest_marker("cluster") is not None:
             item.add_marker(pytest.mark.xdist_group("cluster"))
-        if item.path.is_relative_to(TESTS / "tidy"):
+        if item.nodeid.startswith("tests/tidy/"):
             item.add_marker(pytest.mark.xdist_group("tidy"))  # They share the trees of the sources.
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-
-HERE = Path(__file__).parent
 
 
 def missing(what: str) -> NoReturn:
@@ -24,7 +21,7 @@ def missing(what: str) -> NoReturn:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with Spark are marked so and run in one worker, one after another.  Before marks choose among the tests."""
     for item in items:
-        if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
+        if item.nodeid.startswith("tests/analysis/") and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(300))
