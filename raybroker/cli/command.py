@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, redirect_stdout
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, Final, get_args
 
 import typer
@@ -15,6 +15,7 @@ from typer.models import OptionInfo
 from raybroker.cli import connecting
 from raybroker.cli.grid_words import Cluster, show_version
 from raybroker.cli.groups import Made, grid
+from raybroker.cli.watching import READING, Watch, watched
 
 Epilog = Callable[[], str]
 """What stands below the options of a help; it is made when the command is."""
@@ -58,8 +59,12 @@ def administrative(verb: str, function: Callable[..., None]) -> Callable[..., No
             if options.get("silent"):
                 nowhere = quiet.enter_context(open(os.devnull, "w", encoding="utf-8"))
                 quiet.enter_context(redirect_stdout(nowhere))
-            admin = quiet.enter_context(connecting.administering(options["cluster"], options.get("broker")))
-            function(admin, **{name: options[name] for name in names})
+            watched(
+                options.get("watch"),
+                partial(connecting.administering, options["cluster"], options.get("broker")),
+                lambda admin: function(admin, **{name: options[name] for name in names}),
+                json=bool(options.get("json")),
+            )
 
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
@@ -69,10 +74,15 @@ def administrative(verb: str, function: Callable[..., None]) -> Callable[..., No
 def _habits(verb: str, own: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
     """Options that commands have for those who know imqcmd, where the command itself has no other use for them."""
     taken = {text for parameter in own for text in texts(parameter.annotation)}
-    wanted = {"silent": Silent, "shown_version": Version, **({"force": Unasked} if verb in ASKS_NOTHING else {})}
+    wanted: dict[str, Any] = {
+        "silent": Silent,
+        "shown_version": Version,
+        **({"force": Unasked} if verb in ASKS_NOTHING else {}),
+    }
+    wanted |= {"watch": Watch} if verb in READING else {}
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [
-        inspect.Parameter(name, kind, default=False, annotation=annotation)
+        inspect.Parameter(name, kind, default=None if name == "watch" else False, annotation=annotation)
         for name, annotation in wanted.items()
         if taken.isdisjoint(texts(annotation))
     ]

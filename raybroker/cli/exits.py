@@ -14,7 +14,7 @@ does not answer is critical, and what cannot be asked, a usage error too, is unk
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Final
@@ -40,7 +40,12 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-_UNREACHABLE = (NoClusterError, ConnectionLostError, RequestTimeoutError)
+UNREACHABLE = (NoClusterError, ConnectionLostError, RequestTimeoutError)
+
+
+WATCH: Final = "--watch"
+EVERY_S: Final = 2.0
+"""Between two looks of --watch without a number."""
 
 
 class UsageError(Exception):
@@ -49,7 +54,7 @@ class UsageError(Exception):
 
 def code_of(error: BrokerError) -> Exit:
     """The exit code for an error of the broker's table."""
-    return Exit.UNREACHABLE if isinstance(error, _UNREACHABLE) else Exit.REFUSED
+    return Exit.UNREACHABLE if isinstance(error, UNREACHABLE) else Exit.REFUSED
 
 
 def end_of_list(rows: Any) -> None:
@@ -95,7 +100,7 @@ def grading() -> Iterator[None]:
         output.error(str(error))
         raise typer.Exit(EXIT_CODES[Grade.UNKNOWN]) from None
     except BrokerError as error:
-        critical = isinstance(error, _UNREACHABLE)
+        critical = isinstance(error, UNREACHABLE)
         output.error(f"{'no answer: ' if critical else ''}{error}")
         raise typer.Exit(EXIT_CODES[Grade.CRITICAL if critical else Grade.UNKNOWN]) from None
 
@@ -125,7 +130,20 @@ def _with_known_dashes(command: Any, args: list[str]) -> list[str]:
     see ``_meant``."""
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     options = args[: args.index("--")] if "--" in args else args
+    options = with_seconds(options) if WATCH in known else options
     return [_meant(text, known) for text in options] + args[len(options) :]
+
+
+def with_seconds(words: Sequence[str]) -> list[str]:
+    """The words of a line, with a number behind each --watch that has none."""
+    return [
+        f"{WATCH}={EVERY_S:g}" if word == WATCH and not _is_number(words[place + 1 : place + 2]) else word
+        for place, word in enumerate(words)
+    ]
+
+
+def _is_number(words: Sequence[str]) -> bool:
+    return bool(words) and words[0].replace(".", "", 1).isdecimal()
 
 
 def _meant(text: str, known: set[str]) -> str:

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from raybroker.config.layers import variable
+
 Row = Mapping[str, Any]
 
 TEXT_CHARS_MIN: Final = 20
@@ -22,6 +24,11 @@ TEXT_CHARS_MIN: Final = 20
 def is_terminal() -> bool:
     """Whether a person looks at standard output."""
     return sys.stdout.isatty()
+
+
+def is_dumb() -> bool:
+    """Whether the terminal can only write one line below the other."""
+    return variable("TERM") in (None, "dumb")
 
 
 def error(text: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from typer.models import OptionInfo
 
 from raybroker.cli.command import texts
+from raybroker.cli.exits import with_seconds
 from raybroker.cli.groups import HELP, made, words_of
 
 CONTEXT: Final = "--context"
@@ -53,7 +54,7 @@ def options_of(function: Callable[..., Any], words: Sequence[str]) -> dict[str, 
     """The arguments that typer would call ``function`` with; None where it has to say."""
     try:
         declared = [_DeclaredOption.of(one) for one in inspect.signature(function, eval_str=True).parameters.values()]
-        given = _given({text: one for one in declared for text in one.texts}, words)
+        given = _given({text: one for one in declared for text in one.texts}, with_seconds(words))
         return {one.name: one.value(given.get(one.name)) for one in declared}
     except _NotPlainError:
         return None

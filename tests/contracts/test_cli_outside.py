@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -166,6 +167,24 @@ assert not [name for name in sys.modules if name.split(".")[0] == "ray"]
     subprocess.run([sys.executable, "-c", code, "list", "dst", *shell.way("root")], check=True, timeout=100)
 
 
+def test_a_command_is_watched_over_a_broker_that_is_away(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        shell = Shell(Outside(tmp_path, opened), tmp_path)
+        command = [sys.executable, "-m", "raybroker", "list", "dst", "--watch", "0.5", *shell.way("root")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            assert watching.stderr is not None
+            looks = 0
+            while looks < 2:
+                looks += ", every 0.5 s" in watching.stdout.readline()
+            opened.close()
+            while "no connection service answers" not in (line := watching.stderr.readline()):
+                assert line.startswith("raybroker: 20"), line
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(60) == 0
+            assert "Traceback" not in watching.stderr.read()
+
+
 LOOK = """
 import json, sys
 from raybroker.cli.main import main
@@ -188,7 +207,7 @@ def test_a_plain_verb_imports_what_it_uses(outside: Outside, shell: Shell, words
     assert layers.isdisjoint({"actors", "broker", "cluster", "core", "engine", "hosting", "services", "store"})
     root = Path(rb.__file__).parents[1]
     files = [name for name in modules if (root / f"{name.replace('.', '/')}.py").is_file()]
-    assert len(files) <= 110
+    assert len(files) <= 112
     assert len(modules) <= 380, "with those of Python and of typer"
 
 

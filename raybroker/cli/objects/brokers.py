@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from contextlib import nullcontext
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +16,7 @@ from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.grid_words import Cluster, Json, attributes
 from raybroker.cli.groups import as_command
 from raybroker.cli.outside import way
+from raybroker.cli.watching import Watch, watched
 from raybroker.client.admin.admin import Admin
 from raybroker.model.settings.setting_services import PORT_MAPPER
 from raybroker.model.settings.settings import lookup
@@ -34,11 +36,15 @@ Properties = Annotated[
 
 
 @as_command("list", "bkr")
-def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
+def list_bkr(cluster: Cluster = "default", json: Json = False, watch: Watch = None) -> None:
     """List the brokers of the cluster: state, whether it is the master, node, process.
 
     Those that are not up are named on standard error with the reason, and the exit status is 3.
     """
+    watched(watch, nullcontext, lambda _: _list(cluster, json=json), json=json)
+
+
+def _list(cluster: str, *, json: bool) -> None:
     rows = connecting.brokers(cluster)
     show_list(
         rows,
