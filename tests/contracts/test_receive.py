@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.blocking import handles as handles_module
+from raybroker.client.aio import handles as aio
+from raybroker.client.blocking import handles as blocking
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.prefetch.prefetch_buffer import PrefetchBuffer
 from raybroker.client.io.own_loop import OwnLoop
@@ -76,7 +77,8 @@ def test_receiving_from_a_session_uses_one_consumer(
 def test_a_session_keeps_so_many_consumers_for_receiving(
     broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handles_module, "RECEIVED_MAX", 2)
+    for face in (aio, blocking):
+        monkeypatch.setattr(face, "RECEIVED_MAX", 2)
     connection, names = broker.connect(), [broker.name() for _ in range(3)]
     session = connection.session()
     for name in names:
