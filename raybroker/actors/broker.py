@@ -36,12 +36,12 @@ from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
-from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, HostPort
+from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, BrokerProcess, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker, others_in
 from raybroker.broker.observing.memory import BrokerMemory
-from raybroker.broker.services.auditing import audited
+from raybroker.broker.services.auditing import audit_of, audited
 from raybroker.broker.services.link_security import cluster_tls
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.events import HostBack
@@ -207,14 +207,15 @@ class BrokerActor:
             broker=spec.broker,
             inside=lambda: {one.key: one for one in self._inside.hosts if one.guests_in is not None},
         )
+        clock = SystemClock()
+        audit = audit_of(self._config, self._directory.parent, spec.broker, lambda: clock.now_ms() / 1e3)
         self._broker = Broker(
             self._config,
             BrokerHosts(self._make_host, self._drop_host, lambda: [*self._spare.hosts]),
             BrokerKept(saved.templates, saved.quotas, saved.policies, self._save),
             others_in(lambda: self._cluster, self._elsewhere),
             name=spec.broker,
-            memory=self._memory,
-            end=self._end_actor,
+            process=BrokerProcess(self._memory, self._end_actor, audit),
             figures=BrokerFigures(
                 spec.cluster,
                 {"version": metadata.version("raybroker"), "ray": ray.__version__},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.broker.remote_broker import RemotePeers
-from raybroker.broker.services.auditing import audit_of, security_directory
+from raybroker.broker.services.auditing import security_directory
 from raybroker.broker.services.opening_services import Opening, open_services
 from raybroker.broker.services.outside import Asked, SocketHands
 from raybroker.broker.services.service_administration import ServiceAdministration
@@ -78,10 +78,7 @@ class ServicesOfBroker:
 
     async def run(self) -> None:
         """Open what the configuration asks for, see Opening."""
-        clock = SystemClock()
-        administration = self._administration
-        administration.audit = audit_of(self._config, self._beside, administration.broker, lambda: clock.now_ms() / 1e3)
-        administration.audit.record("start")
+        self._administration.audit.record("start")
         if not self._config["imq.service.activelist"]:
             return
         await self._opening.run()

@@ -47,6 +47,7 @@ from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares, method_of
+from raybroker.logs.audit import Audit
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.naming.names import (
@@ -135,9 +136,22 @@ class BrokerFigures:
     rows: tuple[Callable[[], Row], ...] = ()
 
 
+@dataclass(frozen=True)
+class BrokerProcess:
+    """Whatever has started a broker.
+
+    memory  guards the memory of its processes
+    end     ends it; None where it ends with its program alone
+    audit   where logins, changes and refusals are written down
+    """
+
+    memory: Guarded = field(default_factory=Unguarded)
+    end: End | None = None
+    audit: Audit = field(default_factory=Audit.silent)
+
+
 class Broker:
-    """``name`` of the broker; ``memory`` guards the memory of its processes; ``end`` ends what has started the broker,
-    None where it ends with its program alone."""
+    """``name`` of the broker; ``process``: what has started it."""
 
     def __init__(
         self,
@@ -147,15 +161,14 @@ class Broker:
         others: OtherBrokers = OtherBrokers(),
         *,
         name: str = "loopback",
-        memory: Guarded | None = None,
-        end: End | None = None,
+        process: BrokerProcess = BrokerProcess(),
         figures: BrokerFigures = BrokerFigures(),
     ) -> None:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
         self._spares = hosts.spares
-        self.memory: Guarded = memory or Unguarded()
+        self.memory = process.memory
         self.registry = Registry(name, self._held)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = ScheduleVerbs(self.registry)
@@ -163,7 +176,7 @@ class Broker:
         self.messages = Messages(self.registry)
         self._compose_definitions(kept)
         inside = ClientsInside(lambda: self.registry.hosts, self._unasked, self.registry.find, broker=name)
-        self.services = ServiceAdministration(name, inside, others.taken, others.elsewhere)
+        self.services = ServiceAdministration(name, inside, others.taken, others.elsewhere, audit=process.audit)
         self.properties = Properties(
             changing, self.registry, partial(kept.save, "properties"), self.services.port_mapper_at, broker=name
         )
@@ -196,7 +209,7 @@ class Broker:
         )
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         started_ms = SystemClock().now_ms()
-        self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, end, broker=name)
+        self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, process.end, broker=name)
         self.health = HealthChecks(
             self._shown,
             lambda: self.registry.hosts,

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, BrokerProcess
 from raybroker.broker.services.auditing import audit_of, audited, security_directory
 from raybroker.client.blocking.handles import Connection
 from raybroker.client.cluster.directory import ALONE, DestinationPlace, KnownSubscription, View
@@ -155,20 +155,20 @@ class LoopbackDirectory:
             if self._store is not None:
                 await asyncio.to_thread(kept.write, self._store, kept.image())
 
+        audit = audit_of(config, self._store, LOOPBACK, lambda: clock.now_ms() / 1e3)
+        undo.callback(audit.close)
         self._broker = Broker(
             config,
             BrokerHosts(make_host, drop_host),
             BrokerKept(kept.templates, kept.quotas, kept.policies, save),
-            memory=host.host.memory,
+            process=BrokerProcess(host.host.memory, audit=audit),
         )
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         undo.callback(self._loops.close)
         self._loops.keep("metrics topics", self._broker.publishing.run)
         self._loops.keep("thresholds", self._broker.thresholds.run)
-        self._broker.services.audit = audit_of(config, self._store, LOOPBACK, lambda: clock.now_ms() / 1e3)
-        undo.callback(self._broker.services.audit.close)
-        self._broker.services.audit.record("start")
+        audit.record("start")
         if config["imq.service.activelist"]:
             from raybroker.broker.services.opening_services import Alone, hand_within, open_services
 

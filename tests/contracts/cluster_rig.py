@@ -14,12 +14,13 @@ from typing import Any
 
 from raybroker.actors.connection_services import ServicesOfBroker
 from raybroker.actors.join import shared_table
-from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, BrokerProcess
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster.path_service import PathService
 from raybroker.broker.cluster_broker import ClusterBroker, others_in
 from raybroker.broker.definitions.named import Saved as SavedDefinitions
+from raybroker.broker.services.auditing import audit_of
 from raybroker.client.blocking.handles import Connection, XaConnection
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
 from raybroker.client.cluster.directory import DestinationPlace
@@ -100,6 +101,7 @@ class RigBroker:
             ),
             others_in(lambda: self.cluster, self._elsewhere),
             name=self.name,
+            process=BrokerProcess(audit=audit_of(config, rig.directory, self.name, lambda: clock.now_ms() / 1e3)),
         )
         file = RecordFile(directory / "record")
         frames = file.open()

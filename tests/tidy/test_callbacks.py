@@ -14,7 +14,6 @@ from tests.tidy.source import Sources, nodes, package
 ALLOWED = {
     "listener": "an application sets the listener of a consumer, and takes it away, while the consumer lives",
     "pack": "whether paging files are compressed changes with the configuration of a host that runs",
-    "pending": "a host has its committer when it starts, and the committer needs the turn of the service",
     "payload": "whether blocks are compressed for the store changes with the configuration of a host that runs",
     "read_headers": "a destination is made by recovery, before its host knows it",
 }

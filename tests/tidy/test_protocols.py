@@ -12,10 +12,10 @@ from tests.tidy.source import Sources, package
 from tests.tidy.test_import_law import FILES, LAWS, layer_of
 
 LONE: dict[str, str] = {
-    "client.consumer.message.MessageSession": "an application acknowledges by a message, and the session that is asked"
-    " for that takes messages",
-    "client.consumer.prefetch.prefetch_buffer.ConsumerSession": "a consumer tells its session what it hands out, and the"
-    " session settles that with its consumers",
+    "client.consumer.message.MessageSession": "an application acknowledges by a message, and the session that is"
+    " asked for that takes messages",
+    "client.consumer.prefetch.prefetch_buffer.ConsumerSession": "a consumer tells its session what it hands out, and"
+    " the session settles that with its consumers",
     "client.io.io_thread.Inherited": "the thread below all connections ends those that use it, when the process ends or"
     " has forked",
     "services.listening.listener.Services": "one service asks for what all share, and these open, pause and close it",

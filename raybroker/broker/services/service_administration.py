@@ -56,8 +56,8 @@ async def no_other_machine() -> Mapping[str, str]:
 
 class ServiceAdministration:
     """``broker``: its name; ``inside``: clients inside the Ray cluster; ``others``: who has a client id at the
-    other brokers; ``elsewhere``: those of them that run on other machines → the address of that. ``services``,
-    ``users`` and ``audit`` are given once they are there."""
+    other brokers; ``elsewhere``: those of them that run on other machines → the address of that; ``audit``: what is
+    written down. ``services`` and ``users`` are given once they are there."""
 
     def __init__(
         self,
@@ -65,13 +65,15 @@ class ServiceAdministration:
         inside: Inside | None = None,
         others: Others = nobody_else,
         elsewhere: Elsewhere = no_other_machine,
+        *,
+        audit: Audit | None = None,
     ) -> None:
         self.broker = broker
         self._inside = inside or NobodyInside()
         self.client_ids = ClientIds(broker, self._held, others)
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
-        self.audit = Audit.silent()
+        self.audit = audit or Audit.silent()
         self._elsewhere = elsewhere
         self.failure = ""
         """Why services that the configuration asks for do not listen."""

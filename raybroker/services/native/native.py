@@ -525,7 +525,7 @@ class NativeService:
 
     def use(self, committer: Committer, *others: Bounded) -> None:
         self.bounded = committer, *others
-        self.turn.pending = lambda: committer.pending_bytes
+        self.turn.committer = committer
 
     def hold(self, connection: NativeConnection) -> None:
         self.held.add(connection)

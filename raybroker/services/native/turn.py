@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from raybroker.engine.ports import Committer
+
 ALONE_BYTES_MAX: Final = 32 << 10
 """A lone sender's commit of more bytes waits until the loop has looked for more: there may be more of them."""
 
@@ -23,17 +25,17 @@ class Turn:
     latest      whose frames came last
     confirming  write the confirmations of connections that have some; each adds its own once during a turn
     later       what is to be done at the end of the turn
-    pending     how many bytes wait for a commit; the service sets it
+    committer   of the host, once that has started
     """
 
-    __slots__ = ("confirming", "handling", "later", "latest", "pending", "under_way")
+    __slots__ = ("committer", "confirming", "handling", "later", "latest", "under_way")
 
     def __init__(self) -> None:
         self.under_way = self.handling = False
         self.latest: object = None
         self.confirming: list[Callable[[], object]] = []
         self.later: list[Callable[[], object]] = []
-        self.pending: Callable[[], int] = lambda: 0
+        self.committer: Committer | None = None
 
     def end(self, *, alone: bool) -> None:
         """The frames of a connection were handled.
@@ -44,7 +46,7 @@ class Turn:
         try:
             if self.later:
                 actions, self.later = self.later, []
-                if alone and self.pending() <= ALONE_BYTES_MAX:
+                if alone and (self.committer is None or self.committer.pending_bytes <= ALONE_BYTES_MAX):
                     for action in actions:
                         action()
                 else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 from raybroker.services.native.turn import ALONE_BYTES_MAX, Turn
@@ -46,7 +47,8 @@ def test_a_commit_waits_for_others_and_for_more_of_a_lot() -> None:
         turn.end(alone=False)
 
     async def a_lot(turn: Turn, seen: list[str]) -> None:
-        turn.pending = lambda: ALONE_BYTES_MAX + 1
+        committer: Any = SimpleNamespace(pending_bytes=ALONE_BYTES_MAX + 1)
+        turn.committer = committer
         turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
         turn.end(alone=True)
