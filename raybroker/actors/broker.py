@@ -50,6 +50,7 @@ from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import BrokerPlan
 from raybroker.config.live import LiveConfig
+from raybroker.logs.audit import Audit
 from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import (
@@ -185,6 +186,10 @@ class BrokerActor:
         self._log_until_started.stop()
         log.warning("broker %s has started at last", self._spec.broker)
 
+    def _audit_log(self) -> Audit:
+        clock = SystemClock()
+        return audit_of(self._config, self._directory.parent, self._spec.broker, lambda: clock.now_ms() / 1e3)
+
     def _open_files(self) -> None:
         """Everything that may fail: files are opened before anything runs."""
         spec = self._spec
@@ -207,15 +212,13 @@ class BrokerActor:
             broker=spec.broker,
             inside=lambda: {one.key: one for one in self._inside.hosts if one.guests_in is not None},
         )
-        clock = SystemClock()
-        audit = audit_of(self._config, self._directory.parent, spec.broker, lambda: clock.now_ms() / 1e3)
         self._broker = Broker(
             self._config,
             BrokerHosts(self._make_host, self._drop_host, lambda: [*self._spare.hosts]),
             BrokerKept(saved.templates, saved.quotas, saved.policies, self._save),
             others_in(lambda: self._cluster, self._elsewhere),
             name=spec.broker,
-            process=BrokerProcess(self._memory, self._end_actor, audit),
+            process=BrokerProcess(self._memory, self._end_actor, self._audit_log()),
             figures=BrokerFigures(
                 spec.cluster,
                 {"version": metadata.version("raybroker"), "ray": ray.__version__},
