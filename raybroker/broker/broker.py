@@ -40,7 +40,7 @@ from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
 from raybroker.broker.observing.why import WhyAdministration
-from raybroker.broker.remote_host import HostElsewhere
+from raybroker.broker.remote_broker import HostElsewhere
 from raybroker.broker.services.service_administration import Elsewhere, ServiceAdministration, no_other_machine
 from raybroker.broker.services.user_administration import UserVerbs
 from raybroker.config.live import live

@@ -34,8 +34,7 @@ from raybroker.broker.destinations.forwarding import MemberForwarding
 from raybroker.broker.destinations.transactions import branch_states
 from raybroker.broker.ending import ClusterEnding
 from raybroker.broker.observing.health import ClusterHealth
-from raybroker.broker.remote_broker import RemotePeers
-from raybroker.broker.remote_host import HostElsewhere
+from raybroker.broker.remote_broker import HostElsewhere, RemotePeers
 from raybroker.broker.services.service_administration import Elsewhere
 from raybroker.broker.services.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change, RecordState

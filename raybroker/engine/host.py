@@ -66,12 +66,11 @@ from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.connection_requests import ConnectionRequests, ProducerRequests
 from raybroker.engine.sessions.consumer_requests import ConsumerRequests
-from raybroker.engine.sessions.consumer_watch import HostConsumerWatch
+from raybroker.engine.sessions.consumer_watch import HostConsumerWatch, WatchRequests
 from raybroker.engine.sessions.schedule_requests import ScheduleRequests
 from raybroker.engine.sessions.session import Operation, Session, SessionParts
 from raybroker.engine.sessions.sessions import Sessions
 from raybroker.engine.sessions.transaction_requests import TransactionRequests
-from raybroker.engine.sessions.watch_requests import WatchRequests
 from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.errors import BrokerError

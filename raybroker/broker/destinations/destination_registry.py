@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from raybroker.broker.away_hosts import AwayHosts
 from raybroker.hosting.host_port import HostPort
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.naming.names import (
@@ -38,6 +37,29 @@ TRAITS: Final = (
 """Attributes of a destination that its clients and brokers act on."""
 CHANGED_WAIT_S_MAX: Final = 20.0
 """Longest time that one question for changes waits; below the time after which a call counts as lost."""
+
+NOT_ASKED: Final = "it has not answered since the broker started"
+
+
+class AwayHosts:
+    """Hosts that answer, and do not start. ``key_of``: the key of a host that is known by its name.
+
+    refused   host → why it does not start: nobody waits for it but who wants what it may have
+    awaited   destinations that the configuration change record has, and that must be on one of those hosts
+    """
+
+    def __init__(self, key_of: Callable[[str], str]) -> None:
+        self._key_of = key_of
+        self.refused: dict[str, str] = {}
+        self.awaited: set[tuple[DestinationType, str]] = set()
+
+    def reasons(self, names: Iterable[str]) -> dict[str, str]:
+        """Keys of hosts that could not be asked what they serve → why."""
+        return {self._key_of(name): self.refused.get(name, NOT_ASKED) for name in names}
+
+    def told(self, names: Iterable[str]) -> str:
+        """Why those of them do not start that say so; "" when none does."""
+        return "; ".join(self.refused[name] for name in sorted(names) if name in self.refused)
 
 
 class Registry:

@@ -13,7 +13,7 @@ from typing import Final
 
 from raybroker.broker import host_listing
 from raybroker.broker.destinations.destination_registry import Registry
-from raybroker.broker.remote_host import HostElsewhere
+from raybroker.broker.remote_broker import HostElsewhere
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing

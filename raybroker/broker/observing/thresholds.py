@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from raybroker.core.admission.threshold import is_over
+from raybroker.engine.measuring.thresholds import is_over
 from raybroker.hosting.host_port import HostPort
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.setting_thresholds import OF, system_thresholds

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.connection.consumer_watch import ConsumerWatches
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
 from raybroker.client.session.branch import Branch
+from raybroker.model.balancing import Chooser
 from raybroker.model.errors import BrokerError
+from raybroker.system.entropy import token
 
 if TYPE_CHECKING:
     from raybroker.model.naming.xid import Xid
+
+
+NUMBER_BYTES: Final = 4
+
+
+class Choosers:
+    """The choosers of one connection."""
+
+    def __init__(self) -> None:
+        self._choosers: dict[tuple[Destination, str], Chooser] = {}
+
+    def chooser_for(self, destination: Destination, policy: str, whose: str) -> Chooser:
+        """The position among the members of a destination, for its "producers" or "consumers": each goes round by
+        itself."""
+        found = self._choosers.get((destination, whose))
+        if found is None or found.policy != policy:
+            found = Chooser(policy, lambda: int.from_bytes(token(NUMBER_BYTES), "little"))
+            self._choosers[destination, whose] = found
+        return found
 
 
 class OpenBuffer(Protocol):

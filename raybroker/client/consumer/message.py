@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
-from raybroker.client.consumer.acknowledging.outcomes import check_delay_ms, reason_text
 from raybroker.client.options import MessageOptions, with_options
 from raybroker.client.producer.bodies import body_encoding
 from raybroker.content.bodies import (
@@ -27,7 +26,9 @@ from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import IllegalStateError, MessageFormatError, UnreadableError
+from raybroker.model.failure import describe
 from raybroker.model.naming.units import GROUP_PROPERTY
+from raybroker.model.settings.setting import OVERRIDE_MS_MAX
 
 __all__ = ["ReceivedDelivery", "Message", "message_id"]
 
@@ -38,6 +39,27 @@ _DELIVERY_COUNT = "JMSXDeliveryCount"
 
 Reply = Callable[["Message", Any, Mapping[str, Any] | None, MessageOptions], Any]
 """Sends an answer to a message: (message, body, properties, options)."""
+
+
+def reason_text(reason: object) -> str:
+    """A reason as text: an exception's type, text and traceback; raises MessageFormatError for another type."""
+    if reason is None:
+        return ""
+    if isinstance(reason, str):
+        return reason
+    if isinstance(reason, BaseException):
+        return describe(reason)
+    raise MessageFormatError(f"a reason is text or an exception, not {type(reason).__name__}")
+
+
+def check_delay_ms(delay_ms: object) -> None:
+    """Raises MessageFormatError for a delay that is neither None nor a whole number from 0 to OVERRIDE_MS_MAX."""
+    if delay_ms is None:
+        return
+    if not isinstance(delay_ms, int) or isinstance(delay_ms, bool) or not 0 <= delay_ms <= OVERRIDE_MS_MAX:
+        raise MessageFormatError(
+            f"delay_ms={delay_ms!r:.80}; it is a whole number of milliseconds, 0 to {OVERRIDE_MS_MAX}, or None"
+        )
 
 
 class MessageSession(Protocol):

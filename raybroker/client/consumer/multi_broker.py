@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raybroker.client.cluster.addresses import reconnect_time
@@ -24,19 +24,52 @@ from raybroker.client.cluster.directory import View
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.consumer import IDENTITY_BYTES, ConsumerCore, MemberOwner
 from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.member_choice import is_pinned, place
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.prefetch.prefetch_buffers import PrefetchBuffers
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import StartProgress
 from raybroker.client.producer.members.unit_routing import ONLY_HERE
 from raybroker.client.session.session import SessionCore
+from raybroker.model.balancing import Candidate, place_consumer
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
 from raybroker.system.entropy import token
 
 ELSEWHERE_S: Final = 1.0
 """How long the opening waits for the members on other brokers than the first: one that cannot be reached yet joins
 later, and what the others have is not kept waiting for it."""
+
+
+def is_pinned(destination: Destination, traits: Mapping[str, Any], options: ConsumerOptions) -> bool:
+    """Whether a consumer has one member only, chosen when it is opened. It stays there while the member's broker is
+    there: members that come later, or that have no consumers, do not draw it away.
+
+    Not on a topic whose messages are for the subscribers of all members, and not a durable subscription that
+    one consumer may have at a time: what others published elsewhere is in it too.
+    """
+    if not traits.get("distributed"):
+        return False
+    if destination.kind == "queue":
+        return True
+    wanted = options.subscription
+    exclusive = wanted is not None and wanted["durable"] and not wanted["shared"]
+    return traits.get("forwardingPolicy") == "Partitioned" and not exclusive
+
+
+async def place(connection: ConnectionCore, destination: Destination, policy: str) -> str:
+    """The broker whose member a new consumer gets; raises ConnectionLostError when no broker can be asked."""
+    directory = connection.directory
+    counts = await connection.tasks.with_retry(
+        destination.name, lambda: directory.members(destination.kind, destination.name)
+    )
+    if not counts:
+        raise ConnectionLostError(f"no broker has a member of {destination.name} now")
+    candidates = [
+        Candidate(broker, local=broker == directory.home, consumers=counts[broker]) for broker in sorted(counts)
+    ]
+    affinity = connection.attributes["ServerAffinityEnabled"]
+    return place_consumer(
+        candidates, connection.kept.choosers.chooser_for(destination, policy, "consumers"), affinity=affinity
+    )
 
 
 class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):

@@ -24,11 +24,14 @@ from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from raybroker.client.blocking.handles import Connection, Consumer, Producer, Session, XaConnection
+from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Queue
-from raybroker.client.forwarding.agent_transactions import AgentTransactions
 from raybroker.client.producer.bodies.raw_send import put_messages
-from raybroker.client.session.transaction import UNKNOWN
+from raybroker.client.session.branch import Transaction
+from raybroker.client.session.transaction import UNKNOWN, Acks, GiveBack, SessionTransactions, broadcast
 from raybroker.client.session.xa import Xa
 from raybroker.model.definitions.forwarding import ALWAYS_FORWARD, AT_MOST_ONCE, EXACTLY_ONCE, LOG, REDIRECT, Forwarding
 from raybroker.model.errors import BrokerError, InvalidDestinationError
@@ -46,6 +49,25 @@ LOOK_S: Final = 0.5
 """How long an agent waits for a message before it looks whether it is to stop."""
 
 log = logging.getLogger("raybroker.forwarding")
+
+
+class AgentTransactions(SessionTransactions):
+    """Transactions whose outcome another cluster may ask for, until it is told that it need not be kept."""
+
+    vouches = True
+
+    def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
+        super().__init__(connection, handed, give_back)
+        self.decided: list[Channel] = []
+        """The hosts that remember how the last one ended."""
+
+    async def _decide(self, transaction: Transaction, acks: dict[Channel, Acks]) -> None:
+        self.decided = list(transaction.numbers)[:1]
+        await super()._decide(transaction, acks)
+
+    async def forget(self, key: bytes) -> None:
+        """The other cluster has ended its part."""
+        await broadcast([channel for channel in self.decided if not channel.lost], "txn_forget", {"key": key})
 
 
 class _Stopped(Exception):  # noqa: N818 - it is no error

@@ -45,8 +45,7 @@ from raybroker.client.producer.settlement import (
     unheard,
     unknown_outcome,
 )
-from raybroker.client.producer.transaction_part import TransactionPart
-from raybroker.client.session.current_transaction import CurrentTransaction
+from raybroker.client.session.current_transaction import CurrentTransaction, TransactionPart
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import (
     BrokerError,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from raybroker.core.admission.threshold import is_over
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DMQ
 from raybroker.engine.path.observers import Observers
@@ -23,6 +22,11 @@ from raybroker.model.naming.names import is_metrics_topic
 from raybroker.model.settings.setting_thresholds import OF
 
 TOLD_EVERY_MS: Final = 1000
+
+
+def is_over(held: int, high: int, low: int, *, was: bool) -> bool:
+    """Whether what holds so much is over now; ``was``: whether it was at the last look. ``high`` -1: it never is."""
+    return high >= 0 and (held >= low if was else held > high)
 
 
 class _Threshold:

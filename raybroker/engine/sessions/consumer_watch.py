@@ -6,11 +6,14 @@ told is only whether there is a consumer at all, each time that this changes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from raybroker.core.destination import Destination
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.sessions.attachments import Attachment, Attachments, Outbox
+from raybroker.engine.sessions.session import Arguments, Operation, Session
 from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.model.errors import ProtocolError
 
@@ -79,3 +82,23 @@ class HostConsumerWatch:
         if not watched.attachments:
             del self._watched[attachment.destination]
             self._observers.remove(attachment.destination.number, self.look)
+
+
+class WatchRequests:
+    """Requests about watches."""
+
+    def __init__(self, registry: DestinationRegistry, watch: HostConsumerWatch) -> None:
+        self._registry = registry
+        self._watch = watch
+
+    def operations(self) -> Mapping[str, Operation]:
+        return {"watch_consumers": self._add, "unwatch_consumers": self._remove}
+
+    def _add(self, session: Session, request: int, args: Arguments) -> None:
+        handle = session.new_handle(args)
+        destination = self._registry.find(str(args.get("type", "queue")), args["name"])
+        session.peer.reply(request, {"ready": self._watch.add(session.client, session.outbox, handle, destination)})
+
+    def _remove(self, session: Session, request: int, args: Arguments) -> None:
+        self._watch.remove(session.client, int(args["handle"]))
+        session.peer.reply(request, None)

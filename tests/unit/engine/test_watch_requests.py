@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.engine.sessions.attachments import Outbox
-from raybroker.engine.sessions.watch_requests import WatchRequests
+from raybroker.engine.sessions.consumer_watch import WatchRequests
 from raybroker.model.errors import InvalidDestinationError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer

@@ -10,7 +10,7 @@ import pytest
 
 from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.attachments import EndpointAttachments
-from raybroker.client.connection.ended import Ended
+from raybroker.client.connection.channels import Ended
 from raybroker.client.destinations import Destination, Queue
 from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.client.cluster.choosers import Choosers
+from raybroker.client.connection.belongings import Choosers
 from raybroker.client.destinations import Queue, Topic
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.connection.ended import Ended
+from raybroker.client.connection.channels import Ended
 from raybroker.errors import BrokerError, ConnectionEndedError
 
 

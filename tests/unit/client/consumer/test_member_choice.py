@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.cluster.choosers import Choosers
+from raybroker.client.connection.belongings import Choosers
 from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.member_choice import is_pinned, place
+from raybroker.client.consumer.multi_broker import is_pinned, place
 from raybroker.client.destinations import Queue, Topic
 from raybroker.model.errors import ConnectionLostError
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from raybroker.client.cluster.choosers import Choosers
-from raybroker.client.connection.ended import Ended
+from raybroker.client.connection.belongings import Choosers
+from raybroker.client.connection.channels import Ended
 from raybroker.client.consumer import multi_broker
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.consumer_options import ConsumerOptions

@@ -12,8 +12,7 @@ import pytest
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.destinations import Destination, Queue
-from raybroker.client.producer.bodies.body_upload import AHEAD
-from raybroker.client.producer.bodies.large_sends import LargeSends
+from raybroker.client.producer.bodies.large_sends import AHEAD, LargeSends
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES, PIECE_BYTES, pieces_of
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreFullError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.admission.threshold import is_over
+from raybroker.engine.measuring.thresholds import is_over
 
 
 @pytest.mark.parametrize(
