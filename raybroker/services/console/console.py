@@ -311,9 +311,10 @@ def _listed(user: Any) -> Ask:
 
 
 def _sums(rows: list[Row]) -> Row:
-    """Return the sums over all destinations."""
+    """Return the sums over all destinations, None where nothing is known, as rates are at first."""
     names = ("messages", "bytes", "producers", "active_consumers", "dead", "in_rate", "out_rate")
-    return {name: round(sum(row[name] or 0 for row in rows), 2) for name in names}
+    known = {name: [row[name] for row in rows if row[name] is not None] for name in names}
+    return {name: round(sum(values), 2) if values else None for name, values in known.items()}
 
 
 def _require_own(request: Request) -> None:

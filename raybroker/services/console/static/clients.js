@@ -3,7 +3,7 @@
 import { html, useState } from "./hooks.js";
 import { command, path, verb, view } from "./api.js";
 import { Action } from "./actions.js";
-import { Missing, State, Table, Trouble, bytes, number, time, usePoll } from "./parts.js";
+import { Missing, State, Table, Trouble, number, time, usePoll } from "./parts.js";
 import { link } from "./destinations.js";
 import { Why } from "./why.js";
 
@@ -17,7 +17,7 @@ export function Subscriptions() {
       line=${(given) => command("create dur", { n: given.name, d: given.topic, c: given.client_id, s: given.selector, shared: given.shared === true })}
       run=${(given) => verb("POST", "/subscriptions", { body: { name: given.name, topic: given.topic, shared: given.shared === true,
         ...(given.client_id ? { client_id: given.client_id } : {}), ...(given.selector ? { selector: given.selector } : {}) } }).then(() => "created")} /></div>
-    <${Table} caption="Subscriptions" sorts rows=${poll.data?.rows ?? []} id=${(row) => `${row.topic} ${row.client_id} ${row.name}`} columns=${[
+    <${Table} caption="Subscriptions" quiet sorts rows=${poll.data?.rows ?? []} id=${(row) => `${row.topic} ${row.client_id} ${row.name}`} columns=${[
       { key: "name", title: "Name", row: true }, { key: "topic", title: "Topic", show: (row) => html`<a href=${link("destination", "topic", row.topic)}>${row.topic}</a>` },
       { key: "client_id", title: "Client id" }, { key: "kind", title: "Kind", unsorted: true, show: (row) => `${row.durable ? "durable" : "not durable"}${row.shared ? ", shared" : ""}` },
       { key: "selector", title: "Selector" }, { key: "active", title: "Active", show: (row) => (row.active ? "active" : "not active") },
@@ -61,7 +61,7 @@ export function Connections() {
       { key: "id", title: "Connection", row: true }, { key: "user", title: "User" }, { key: "service", title: "Service" }, { key: "host", title: "Address" }, { key: "client_id", title: "Client id" },
       { key: "platform", title: "Platform" }, { key: "producers", title: "Producers", number: true }, { key: "consumers", title: "Consumers", number: true },
       { key: "destinations", title: "Destinations", unsorted: true, show: (row) => row.destinations?.join(", ") },
-      { key: "messages_in", title: "In", number: true }, { key: "messages_out", title: "Out", number: true }, { key: "packet_bytes_in", title: "Bytes in", number: true, show: (row) => bytes(row.packet_bytes_in) },
+      { key: "messages_in", title: "In", number: true }, { key: "messages_out", title: "Out", number: true },
       { title: "Change", show: (row) => html`<${Action} short label="Close" about=${`connection ${row.id}`} danger warning="The client is told the reason, and what it held comes again elsewhere."
         fields=${[{ name: "reason", label: "Reason, which the client is told" }]} done=${poll.again} line=${(given) => command("destroy cxn", { n: row.id, reason: given.reason, f: true })}
         run=${(given) => verb("DELETE", path`/connections/${row.id}`, { query: { reason: given.reason } }).then(() => "closed")} />` }]} />`;
@@ -105,7 +105,7 @@ export function Users() {
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} short label="Password" about=${`of ${row.user}`} refused=${insecure()} fields=${repeated} warning="All sessions of the console that this user has end."
           line=${() => command("usermgr update", { u: row.user, password: true })} run=${(given) => set(row.user, given, row.group)} done=${poll.again} />
-        <${Action} short label="Delete" about=${`user ${row.user}`} danger named=${row.user} warning="The user cannot log in any more. Connections that are open stay open: close them."
+        <${Action} short label="Delete" about=${`user ${row.user}`} danger named=${row.user} warning="The user cannot log in any more, and what the user has open ends."
           line=${() => command("usermgr delete", { u: row.user, f: true })} run=${() => verb("DELETE", path`/users/${row.user}`).then(() => "deleted")} done=${poll.again} /></span>` }]} />
     <${Rights} users=${[...new Set((poll.data?.rows ?? []).map((row) => row.user))]} />`;
 }

@@ -19,7 +19,7 @@ function Kind({ title, word, short, at, fields = [], columns = [], made = () => 
     <div class="bar"><${Action} label="Create" about=${word} done=${poll.again} fields=${[{ name: "name", label: "Name", required: true }, ...fields, lines()]}
       line=${(given) => command(`create ${short}`, { n: given.name, ...said(given), o: options(attributes(given.attributes)) })}
       run=${(given) => verb("POST", at, { body: { name: given.name, ...made(given), attributes: attributes(given.attributes) } }).then(() => "created")} /></div>
-    <${Table} caption=${title} sorts rows=${poll.data?.rows ?? []} id=${(row) => row.name} columns=${[{ key: "name", title: "Name", row: true }, ...columns,
+    <${Table} caption=${title} quiet sorts rows=${poll.data?.rows ?? []} id=${(row) => row.name} columns=${[{ key: "name", title: "Name", row: true }, ...columns,
       { key: "attributes", title: "Attributes", unsorted: true, show: shownAttributes },
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} label="Change" about=${`${word} ${row.name}`} fields=${[lines(row)]} done=${poll.again} line=${(given) => command(`update ${short}`, { n: row.name, o: options(attributes(given.attributes)) })}
@@ -96,14 +96,14 @@ export function Brokers() {
   const alone = rows.some((row) => row.alone);
   const record = usePoll(async (renews) => (alone || !members.data ? null : verb("GET", "/cluster", { renews })), 15, [alone, members.data !== null]);
   return html`<h1 tabindex="-1">Brokers</h1><${Trouble} poll=${members} />
-    <${Table} caption="Brokers" rows=${rows} id=${(row) => row.broker} columns=${[
+    <${Table} caption="Brokers" quiet rows=${rows} id=${(row) => row.broker} columns=${[
       { key: "broker", title: "Broker", row: true }, { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "node", title: "Node" },
       { title: "Role", show: (row) => (row.alone ? "alone" : [row.seat && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
-      { title: "More", show: (row) => Object.entries(row).filter(([key]) => !["broker", "state", "node", "seat", "master", "alone", "not_now"].includes(key)).map(([key, value]) => `${key} ${/_ms$/.test(key) ? time(value) : text(value)}`).join(", ") },
+      { key: "record", title: "Record", number: true }, { key: "reason", title: "Why it is not up" },
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} short label="Restart" about=${`broker ${row.broker}`} danger named=${row.broker} refused=${row.not_now.restart_broker} warning="Its clients are told, and come again when it is back."
-          fields=${[{ name: "time_s", label: "In seconds", kind: "number", value: "0" }]} line=${(given) => command("restart bkr", { b: row.broker, f: true })} done=${members.again}
-          run=${(given) => verb("POST", path`/brokers/${row.broker}/restart`, { body: { time_s: Number(given.time_s) } }).then(() => "it ends and is started again")} />
+          line=${() => command("restart bkr", { b: row.broker, f: true })} done=${members.again}
+          run=${() => verb("POST", path`/brokers/${row.broker}/restart`, { body: {} }).then(() => "it ends and is started again")} />
         <${Action} short label="Shut down" about=${`broker ${row.broker}`} danger named=${row.broker} refused=${row.not_now.shutdown_broker} warning="Its destinations are away until it is started again."
           fields=${[{ name: "time_s", label: "In seconds", kind: "number", value: "0" }]} line=${(given) => command("shutdown bkr", { b: row.broker, time: given.time_s, f: true })} done=${members.again}
           run=${(given) => verb("POST", path`/brokers/${row.broker}/shutdown`, { body: { time_s: Number(given.time_s) } }).then(() => "it ends")} /></span>` }]} />

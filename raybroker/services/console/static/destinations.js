@@ -50,7 +50,7 @@ export function Destinations({ query }) {
     </form>
     <${Trouble} poll=${poll} /><${Missing} missing=${found.missing} />
     <p role="status">${poll.data ? `${number(found.count)} of ${number(found.all)} destinations.` : "Loading…"}</p>
-    <${Table} caption="Destinations" columns=${COLUMNS} rows=${found.rows} id=${(row) => `${row.type} ${row.name}`}
+    <${Table} caption="Destinations" quiet columns=${COLUMNS} rows=${found.rows} id=${(row) => `${row.type} ${row.name}`}
       sort=${{ key: asked.sort, falling: asked.falling }}
       onSort=${(key) => change({ sort: key, falling: asked.sort === key ? !asked.falling : COLUMNS.find((column) => column.key === key).number === true })}
       empty="There is no destination of that name." />

@@ -47,10 +47,10 @@ export function Messages({ parts: [type, name], query }) {
     <div class="bar">
       <${Action} label="Delete" ...${shared} refused=${not.delete_messages} danger named=${some ? "" : name} warning="They are lost."
         line=${() => command("delete msg", { ...own, ...said, ...(some || selector ? {} : { all: true }), f: true })} run=${() => post("delete", which)} />
-      <${Action} label="Move" ...${shared} refused=${not.move_messages} fields=${[{ name: "target", label: "To the destination", required: true }, { name: "kind", label: "Of type", choices: ["queue", "topic"], value: type }]}
+      <${Action} label="Move" ...${shared} refused=${not.move_messages} short=${not.move_messages === not.delete_messages} fields=${[{ name: "target", label: "To the destination", required: true }, { name: "kind", label: "Of type", choices: ["queue", "topic"], value: type }]}
         line=${(given) => command("move msg", { ...own, to: given.target, "to-type": given.kind === type ? "" : given.kind, ...said, ...(some || selector ? {} : { all: true }) })}
         run=${(given) => post("move", { target: given.target, target_type: given.kind, ...which })} />
-      <${Action} label="Retry" ...${shared} refused=${not.retry_messages} warning="Each goes back to where it died, as a new message."
+      <${Action} label="Retry" ...${shared} refused=${not.retry_messages} short=${not.retry_messages === not.delete_messages} warning="Each goes back to where it died, as a new message."
         line=${() => command("retry msg", { ...own, ...said })} run=${() => post("retry", which)} />
       <${Action} label="Export" about=${`${selector ? "all that match" : "all"} of ${name}`} line=${() => command("export msg", { ...own, s: selector }, `${name}.messages`)}
         run=${() => exported(at, name, selector)} />

@@ -82,9 +82,9 @@ export function State({ state }) {
 
 /**
  * A table. columns: {key, title, number, show(row), row} (row: it names the row); id(row); sort {key, falling} and
- * onSort(key) where it is sorted elsewhere, or `sorts` to sort what is there.
+ * onSort(key) where it is sorted elsewhere, or `sorts` to sort what is there; quiet: a heading says what the caption does.
  */
-export function Table({ caption, columns, rows, id, sort, onSort, sorts, empty, none }) {
+export function Table({ caption, quiet, columns, rows, id, sort, onSort, sorts, empty, none }) {
   const [own, setOwn] = useState({ key: "", falling: false });
   const [start, setStart] = useState(0);
   const by = sort ?? own;
@@ -94,7 +94,7 @@ export function Table({ caption, columns, rows, id, sort, onSort, sorts, empty, 
   const shown = onSort ? sorted : sorted.slice(first, first + SHOWN_MAX);
   return html`<div class="scroll" role="region" aria-label=${caption} tabindex="0">
     <table>
-      <caption>${caption}${!onSort && rows.length > SHOWN_MAX ? `: ${first + 1} to ${first + shown.length} of ${rows.length}` : ""}</caption>
+      <caption class=${quiet ? "hidden" : ""}>${caption}${!onSort && rows.length > SHOWN_MAX ? `: ${first + 1} to ${first + shown.length} of ${rows.length}` : ""}</caption>
       <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.number ? "number" : ""}
         aria-sort=${(onSort || sorts) && column.key === by.key ? (by.falling ? "descending" : "ascending") : undefined}>
         ${(onSort || sorts) && column.key && !column.unsorted
@@ -122,6 +122,14 @@ function compare(a, b) {
   return text(a).localeCompare(text(b));
 }
 
+const clock = (seconds, exact) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: exact ? "2-digit" : undefined });
+
+/** From the first time to the last, five minutes at least: uPlot would take years for a single time. */
+function spanOf(seconds) {
+  const last = seconds[seconds.length - 1];
+  return seconds.length ? [Math.min(seconds[0], last - 300), last] : [0, 1];
+}
+
 /** Lines over time. times: in ms; lines: [{title, values, color}]. The table of the last values is its text. */
 export function Chart({ title, times, lines }) {
   const place = useRef(null);
@@ -146,8 +154,8 @@ export function Chart({ title, times, lines }) {
     const dashes = [[], [8, 4], [2, 3]];
     plot.current = new window.uPlot({
       width: Math.max(280, place.current.clientWidth), height: 180, legend: { show: false }, cursor: { show: false },
-      axes: [axis, { ...axis, size: 64 }],
-      scales: { x: { range: (_, first, last) => (last ? [Math.min(first, last - 300), last] : [0, 1]) }, y: { range: (_, least, most) => [0, Math.max(1, (most ?? 0) * 1.1)] } },
+      axes: [{ ...axis, space: 80, values: (_, seconds, _axis, _space, step) => seconds.map((one) => clock(one, step < 60)) }, { ...axis, size: 64 }],
+      scales: { x: { range: ({ data: [seconds] }) => spanOf(seconds) }, y: { range: (_, least, most) => [0, Math.max(1, (most ?? 0) * 1.1)] } },
       series: [{}, ...lines.map((line, n) => ({ label: line.title, stroke: color(line.color), width: 2, dash: dashes[n] }))],
     }, [[], ...lines.map(() => [])], place.current);
     const fit = () => plot.current?.setSize({ width: Math.max(280, place.current.clientWidth), height: 180 });
