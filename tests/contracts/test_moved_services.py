@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,30 @@ def test_the_port_mapper_moves_while_clients_stay(tmp_path: Path, opened: ExitSt
     assert outside.admin.query_broker()["changed"] == {MAPPER: outside.ports["portmapper"]}
     outside.admin.update_broker({MAPPER: outside.ports["portmapper"], "imq.message.max_size": "1m"})
     outside.connect("ann")
+
+
+def test_who_asks_a_port_mapper_that_moves_is_answered(tmp_path: Path, opened: ExitStack) -> None:
+    """But for one now and then whom the system has connected to a port as it is closed."""
+    outside, over, answers = Outside(tmp_path, opened), threading.Event(), list[bytes]()
+
+    def ask() -> None:
+        while not over.is_set():
+            with (
+                suppress(ConnectionError),
+                socket.create_connection(("127.0.0.1", outside.ports["portmapper"]), timeout=10) as asked,
+            ):
+                answers.append(asked.makefile("rb").read())
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        moved_mapper(outside, free_port())
+    over.set()
+    for thread in threads:
+        thread.join(20)
+    assert answers
+    assert all(answer.endswith(b".\n") for answer in answers)
 
 
 def test_a_port_mapper_that_cannot_move_stays_and_nothing_else_changes(tmp_path: Path, opened: ExitStack) -> None:

@@ -29,10 +29,13 @@ async def accepting(
 
     A client whose machine is gone is noticed, see raybroker.service.keepalive.
     """
-    loop = asyncio.get_running_loop()
     while True:
         try:
-            taken, address = await loop.sock_accept(bound)
+            # Not sock_accept of the loop: one that is cancelled may have taken a connection, which would be lost.
+            taken, address = bound.accept()
+        except BlockingIOError:
+            await _readable(bound)
+            continue
         except OSError as error:
             LOG.warning("[B2099] no connection could be accepted: %s", error)
             await asyncio.sleep(RETRY_S)
@@ -41,6 +44,7 @@ async def accepting(
         with suppress(OSError):
             keep_alive(taken, bounds)
         arrived(taken, f"{address[0]}:{address[1]}")
+        await asyncio.sleep(0)
 
 
 def keep_alive(taken: socket.socket, bounds: Bounds) -> None:
@@ -89,18 +93,22 @@ async def exactly(taken: socket.socket, size: int) -> bytes:
 
 async def first_byte(taken: socket.socket) -> int:
     """The first byte that a non-blocking socket has, which stays there; -1 at its end."""
-    loop = asyncio.get_running_loop()
     while True:
         try:
             data = taken.recv(1, socket.MSG_PEEK)
             return data[0] if data else -1
         except BlockingIOError:
-            readable: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(taken.fileno(), _tell, readable)
-            try:
-                await readable
-            finally:
-                loop.remove_reader(taken.fileno())
+            await _readable(taken)
+
+
+async def _readable(one: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(one, _tell, readable)  # By itself, and not by its number: whoever closes it does so after that.
+    try:
+        await readable
+    finally:
+        loop.remove_reader(one)
 
 
 def _tell(readable: asyncio.Future[None]) -> None:
