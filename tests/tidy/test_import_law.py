@@ -34,6 +34,8 @@ LAWS: dict[str, Law] = {
     "admin": law("model"),
     "core": law("model"),
     "cluster": law("model"),
+    # Decides what copies of a log do; its entries are what a store writes.
+    "replication": law("model"),
     "content": law("model", "msgpack"),
     "wire": law("model", "msgpack"),
     "engine": law("core cluster model"),
@@ -81,7 +83,7 @@ LAWS: dict[str, Law] = {
     # Public names only; the actors are looked up lazily, so that `import raybroker` does not import Ray.
     "root": law("client model config actors admin cli data"),
 }
-PURE = frozenset({"model", "admin", "core", "cluster", "content", "wire"})
+PURE = frozenset({"model", "admin", "core", "cluster", "replication", "content", "wire"})
 IMPURE_MODULES = frozenset(
     {
         "concurrent",

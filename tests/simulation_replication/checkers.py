@@ -1,0 +1,228 @@
+"""What has to hold at every moment, and in the end.
+
+one register   an index that was ever committed has one entry, for ever, and a later term's leader has it
+on disks       what is committed has been on the disks of a quorum of the leader's voters
+told           what a copy says of its disk is so, and no disk loses what is committed unnoticed
+promises       no disk takes a promise back; a term has one leader
+leases         two copies never give out messages at the same time
+order          a batch that was begun after another one was confirmed comes behind it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raybroker.replication import events as ev
+from raybroker.replication.messages import Appended, CopyMessage, Promised
+from raybroker.replication.positions import BEGINNING, NO_TERM, EntryKind, Term
+from tests.simulation_replication.disk import SimDisk
+from tests.simulation_replication.node import Process
+from tests.simulation_replication.surroundings import Surroundings
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a client sent.  ``floor``: the highest index that was confirmed to anybody before."""
+
+    name: bytes
+    floor: int
+    index: int = 0
+    chain: bytes = b""
+
+
+class Watch:
+    """``register``: index → chain of what was committed; ``ever``: copy → chains that its disk has had."""
+
+    def __init__(self, world: Surroundings) -> None:
+        self.world = world
+        self.before: dict[bytes, bytes] = {}
+        self.names: dict[bytes, bytes] = {}
+        self.register: dict[int, bytes] = {0: BEGINNING.chain}
+        self.top, self.top_term = 0, NO_TERM
+        self.leaders: dict[Term, str] = {}
+        self.promises: dict[str, Term] = {}
+        self.ever: dict[str, set[bytes]] = {}
+        self.installed: dict[str, int] = {}
+        """Copy → the highest index of a snapshot that its disk has had."""
+        self.open: dict[tuple[str, int], Batch] = {}
+        """(leader's copy, index) → the batch that waits there."""
+        self.confirmed_top = 0
+        self.confirmed: list[Batch] = []
+        self.changes: dict[int, str | None] = {}
+
+    # ---- what happens
+
+    def saving(self, process: Process, action: ev.ReplicaAction) -> None:
+        if isinstance(action, ev.SavePromise) and process.disk.damage and not action.damage:
+            self._keeps(process, self.ever[process.replica.me], "is healed")
+        if isinstance(action, ev.InstallSnapshot):
+            self._keeps(process, {entry.at.chain for entry in process.disk.entries}, "takes a snapshot")
+        if not isinstance(action, ev.SaveEntries):
+            return
+        log = process.replica._state.log
+        first = action.entries[0].at
+        before = log.position_at(first.index - 1)
+        chain = self.before.get(first.chain, b"") if before is None else before.chain
+        for entry in action.entries:
+            self.before[entry.at.chain] = chain
+            chain = entry.at.chain
+            if entry.kind is EntryKind.BATCH:
+                self.names[chain] = b"".join(entry.body)[:8]
+
+    def sends(self, process: Process, message: CopyMessage) -> None:
+        """What is told is on disk."""
+        disk = process.disk
+        if isinstance(message, Promised):
+            assert disk.promised >= message.term, f"copy {disk.copy} promises {message.term}, its disk does not"
+        if isinstance(message, Appended) and message.index > disk.base.index:
+            assert disk.last.index >= message.index, f"copy {disk.copy} has {message.index} entries, its disk has not"
+
+    def begins(self, process: Process) -> None:
+        """A disk that says nothing of a damage has what it had."""
+        if not process.disk.damage:
+            self._keeps(process, self.ever.get(process.replica.me, set()), "begins")
+
+    def _keeps(self, process: Process, had: set[bytes], what: str) -> None:
+        """Of what the copy had, it has what is committed."""
+        log = process.replica._state.log
+        for index in range(log.base.index + 1, self.top + 1):
+            if self.register[index] in had:
+                at = log.position_at(index)
+                assert at is not None, f"copy {process.replica.me} {what} without entry {index}"
+                assert at.chain == self.register[index], f"copy {process.replica.me} {what} with another entry {index}"
+
+    def durable(self, disk: SimDisk) -> None:
+        known = self.promises.get(disk.copy)
+        assert known is None or disk.promised >= known, f"copy {disk.copy} takes its promise of {known} back"
+        self.promises[disk.copy] = disk.promised
+        ever = self.ever.setdefault(disk.copy, set())
+        ever.add(disk.base.chain)
+        self.installed[disk.copy] = max(self.installed.get(disk.copy, 0), disk.base.index)
+        for entry in reversed(disk.entries):
+            if entry.at.chain in ever:
+                break
+            ever.add(entry.at.chain)
+
+    def told(self, process: Process, action: ev.ReplicaAction) -> None:
+        world, me = self.world, process.replica.me
+        match action:
+            case ev.LeaderBegan():
+                world.count("leaders")
+                assert self.leaders.setdefault(action.term, me) == me, f"two leaders of {action.term}"
+                if action.term > self.top_term:
+                    self._has_all(process)
+            case ev.EntriesReleased():
+                self._released(process, action.index)
+            case ev.LeaderEnded():
+                world.count("deposed")
+                for place in [place for place in self.open if place[0] == me]:
+                    del self.open[place]
+            case ev.SetChanged():
+                world.count("changed" if not action.reason else "change_refused")
+                self.changes[action.request] = action.reason
+            case ev.NotElected():
+                world.count("not_elected")
+            case ev.Stopped():
+                raise AssertionError(f"copy {me} stopped: {action.reason}")
+
+    def forget(self, process: Process) -> None:
+        """A process ended: nobody hears what becomes of its batches."""
+        for place in [place for place in self.open if place[0] == process.replica.me]:
+            del self.open[place]
+
+    def begun(self, process: Process, name: bytes) -> None:
+        """A client's batch was appended."""
+        index = process.replica.last.index
+        self.open[process.replica.me, index] = Batch(name, self.confirmed_top, index, process.replica.last.chain)
+
+    # ---- what has to hold
+
+    def _has_all(self, process: Process) -> None:
+        log = process.replica._state.log
+        assert log.last.index >= self.top, (
+            f"copy {process.replica.me} leads with {log.last.index} entries, {self.top} are committed"
+        )
+        for index in range(log.base.index, self.top + 1):
+            at = log.position_at(index)
+            assert at is not None
+            assert at.chain == self.register[index], f"copy {process.replica.me} leads with another entry {index}"
+
+    def _committed(self, process: Process) -> None:
+        replica = process.replica
+        index = replica.committed
+        at = replica._state.log.position_at(index)
+        assert at is not None
+        chain = at.chain
+        if index <= self.top:
+            assert self.register[index] == chain, f"entry {index} is committed twice, and differs"
+        place = index
+        while place > self.top:
+            self.register[place] = chain
+            chain = self.before[chain]
+            place -= 1
+        assert self.register[place] == chain or index <= self.top, f"entry {place} is committed twice, and differs"
+        if index > self.top:
+            self.top, self.top_term = index, at.term
+            if process.leads:
+                self._on_disks(process, index, 0)
+
+    def _on_disks(self, process: Process, index: int, least: int) -> None:
+        members = process.replica.members
+        have = sum(
+            self.register[index] in self.ever.get(voter, ()) or self.installed.get(voter, 0) >= index
+            for voter in members.voters
+        )
+        need = max(len(members.voters) // 2 + 1, min(least, len(members.voters)))
+        assert have >= need, f"entry {index} is final on {have} disks of {members}, {need} are needed"
+
+    def _released(self, process: Process, index: int) -> None:
+        self._committed(process)
+        assert index <= process.replica.committed
+        self._on_disks(process, index, process.replica.members.min_in_sync)
+        for key in [key for key in self.open if key[0] == process.replica.me and key[1] <= index]:
+            self._confirmed(self.open.pop(key))
+
+    def _confirmed(self, batch: Batch) -> None:
+        self.world.count("confirmed")
+        assert self.register[batch.index] == batch.chain, f"batch {batch.name!r} is confirmed, another one is committed"
+        assert self.names[batch.chain] == batch.name
+        assert batch.index > batch.floor, f"batch {batch.name!r} comes before one that was confirmed when it began"
+        self.confirmed_top = max(self.confirmed_top, batch.index)
+        self.confirmed.append(batch)
+
+    def look(self, process: Process) -> None:
+        """What is committed is the same everywhere, and messages are given out by one copy at most."""
+        self._committed(process)
+        if process.may_dispatch():
+            self.world.count("may_dispatch")
+            others = [one.replica.me for one in self.world.processes() if one is not process and one.may_dispatch()]
+            assert not others, f"copies {process.replica.me} and {others} both give out messages"
+
+    # ---- the end
+
+    def missing(self) -> str:
+        """What is not as it has to be when nothing fails any more; "" when all is well."""
+        leaders = [process for process in self.world.processes() if process.may_dispatch()]
+        if not leaders:
+            return "nobody leads"
+        leader = leaders[0]
+        members = leader.replica.members
+        if members.learners:
+            return f"copies {members.learners} have no vote yet"
+        disks = {process.replica.me: process for process in self.world.processes()}
+        for copy in members.copies:
+            if copy not in disks:
+                return f"copy {copy} of the set is gone"
+            if disks[copy].disk.last != leader.replica.last:
+                return f"copy {copy} ends at {disks[copy].disk.last.index}, not {leader.replica.last.index}"
+            if disks[copy].replica.damaged:
+                return f"copy {copy} is not healed"
+        return ""
+
+    def all_there(self) -> None:
+        """Everything that was confirmed is in the log that is left."""
+        leader = next(process for process in self.world.processes() if process.may_dispatch())
+        self._has_all(leader)
+        assert leader.replica.committed >= self.confirmed_top
+        for batch in self.confirmed:
+            assert self.register[batch.index] == batch.chain
