@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.services.auditing import security_directory
 from raybroker.broker.services.opening_services import Opening, open_services
-from raybroker.broker.services.outside import Asked, SocketHands
+from raybroker.broker.services.outside import Asked, Outside, SocketHands
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
@@ -88,10 +88,8 @@ class ServicesOfBroker:
         self._services = await open_services(
             self._config,
             self._administration,
-            self._asked,
+            Outside(self._asked, SocketHands(security, self._asked.hosts), self._doors),
             self._beside,
-            hand=SocketHands(security, self._asked.hosts),
-            doors=self._doors,
             clock=SystemClock(),
             near=self._near,
             made=RecordFile(self._own / MADE),

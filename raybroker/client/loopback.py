@@ -171,15 +171,20 @@ class LoopbackDirectory:
         audit.record("start")
         if config["imq.service.activelist"]:
             from raybroker.broker.services.opening_services import Alone, hand_within, open_services
+            from raybroker.broker.services.outside import Outside
 
             registry = self._broker.registry
             self._services = await open_services(
                 config,
                 self._broker.services,
-                Alone(self._broker, registry.has, lambda: registry.hosts, self._given, self._broker.measuring.counts),
+                Outside(
+                    Alone(
+                        self._broker, registry.has, lambda: registry.hosts, self._given, self._broker.measuring.counts
+                    ),
+                    hand_within(security_directory(config, self._store)),
+                    self._doors,
+                ),
                 self._store,
-                hand=hand_within(security_directory(config, self._store)),
-                doors=self._doors,
                 clock=clock,
                 near=_Near(self._service, self._io) if IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
                 made=self._made(),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from raybroker.broker.services.auditing import security_directory
-from raybroker.broker.services.outside import Asked, Doors, Hand, Outside
+from raybroker.broker.services.outside import Hand, Outside
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import ConfigError, ConnectionLostError
@@ -45,11 +45,9 @@ CHANGED_WAIT_S_MAX: Final = 20.0
 async def open_services(
     config: ConfigView,
     administration: ServiceAdministration,
-    asked: Asked,
+    outside: Outside,
     beside: Path | None,
     *,
-    hand: Hand,
-    doors: Doors,
     clock: SystemClock,
     near: Near | None = None,
     made: Kept | None = None,
@@ -71,7 +69,7 @@ async def open_services(
     gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near, counts)
     services = ConnectionServices(
         config,
-        Outside(asked, hand, doors),
+        outside,
         security,
         administration.client_ids,
         clock,
