@@ -177,6 +177,9 @@ def test_overrides_beat_what_a_program_and_an_object_say(
     assert priority(rb.connect, **given, defaultPriority=3, imqAckTimeout=1) == 8
     assert rb.overrides(["-DdefaultPriority=9"]) == {"defaultPriority": "9", "imqAckTimeout": "7000"}
     assert priority(made.connect) == 9
+    assert rb.overrides("-DdefaultPriority=9 imqAckTimeout=1")["imqAckTimeout"] == "1"
+    with pytest.raises(ConfigError, match="No closing quotation"):
+        rb.overrides("'-DdefaultPriority=9")
     rb.overrides({})
     assert rb.overrides() == {"defaultPriority": "8", "imqAckTimeout": "7000"}
 

@@ -17,6 +17,7 @@ from raybroker.cli import output
 from raybroker.cli.answers import show_list
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.grid_words import Json, ask, attributes
+from raybroker.client.cluster.addresses import ATTRIBUTE, check_addresses
 from raybroker.model.errors import ConfigError, ObjectExistsError
 from raybroker.objects.addresses import AUTHENTICATION, CREDENTIALS, PASSFILE, PRINCIPAL, URL
 from raybroker.objects.administered import KINDS, AdministeredObject
@@ -76,6 +77,7 @@ def run(
     command = _with_password(command)
     try:
         command.check()
+        check_addresses(command.attributes.get(ATTRIBUTE, ""))
     except ConfigError as error:
         raise UsageError(f"objmgr: {error}") from None
     with ExitStack() as quiet:

@@ -44,6 +44,14 @@ def address_list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def check_addresses(text: str) -> None:
+    """Raises ConfigError for a value of imqAddressList by which no connection could be made."""
+    if is_service_address(text):
+        service_addresses(text)
+    else:
+        address_list(text)
+
+
 class Addresses:
     """The brokers that one connection tries, in its own order; ``draw``: random bytes of a length."""
 

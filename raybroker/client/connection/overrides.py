@@ -34,15 +34,15 @@ class _Given:
 def overrides(given: Mapping[str, object] | Iterable[str] | None = None) -> dict[str, str]:
     """Set the overrides of this process, and return all that hold, those of the environment too.
 
-    given  attributes by name, or texts as a command line has them, -Dname=value; {} takes back what was set before,
-           and None changes nothing
+    given  attributes by name, or texts as a command line has them, -Dname=value, or one text with such words; {} takes
+           back what was set before, and None changes nothing
 
         rb.overrides(word for word in sys.argv if word.startswith("-D"))
 
     Raises ConfigError for an unknown attribute or a value out of bounds.
     """
     if given is not None:
-        _Given.values = _checked(given, "")
+        _Given.values = _checked(_words(given, "") if isinstance(given, str) else given, "")
     return {**_of_environment(), **_Given.values}
 
 
@@ -50,11 +50,15 @@ def _of_environment() -> dict[str, str]:
     text = variable(CLIENT_OVERRIDES)
     if text is None:
         return {}
+    where = f"environment variable {CLIENT_OVERRIDES}: "
+    return _checked(_words(text, where), where)
+
+
+def _words(text: str, where: str) -> list[str]:
     try:
-        words = shlex.split(text)
+        return shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"environment variable {CLIENT_OVERRIDES}: {error}") from None
-    return _checked(words, f"environment variable {CLIENT_OVERRIDES}: ")
+        raise ConfigError(f"{where}{error}") from None
 
 
 def _checked(given: Mapping[str, object] | Iterable[str], where: str) -> dict[str, str]:

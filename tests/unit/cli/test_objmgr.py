@@ -72,6 +72,11 @@ def test_a_preview_does_nothing(raybroker: Any, here: tuple[str, str], tmp_path:
     ("args", "says"),
     [
         (("add", "-l", "a"), "needs a type"),
+        (
+            ("add", "-t", "cf", "-l", "a", "-o", "imqAddressList=host:7676"),
+            "'host:7676' is neither the name of a broker",
+        ),
+        (("update", "-l", "a", "-f", "-o", "imqAddressList=mq://host:x"), "a port is a number"),
         (("add", "-t", "q"), "needs a lookup name"),
         (("add", "-t", "x", "-l", "a"), "one of q, t, cf"),
         (("add", "-t", "cf", "-l", "a", "-o", "imqAckTimeot=1"), "imqAckTimeout"),
