@@ -214,7 +214,7 @@ class BrokerVerbs:
         Raises ConfigError for an unknown user or operation.
         """
 
-    @verb(By.ROWS)
+    @verb(By.CLUSTER)
     def why(
         self,
         /,
@@ -237,7 +237,8 @@ class BrokerVerbs:
         ``quota``.  Reasons with a ``consumer`` are those of one consumer: a message goes when one of them is free of
         all its own.  A message that has died is explained where it lies now, ``state`` DEAD, with why it died.
         Bodies are not shown; values of headers are, where a selector looks at them. Brokers that cannot be asked are
-        ``missing``, and what they have waits until they are back.
+        ``missing``, and what they have waits until they are back: where that may be what was asked for, there is a row
+        with the reason broker_lost, since when they were not heard.
         Raises InvalidDestinationError for what is not there, ConfigError for an id that is none.
         """
 

@@ -24,6 +24,7 @@ from raybroker.broker.cluster.cluster_connections import END, LIST, ClusterConne
 from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.cluster_shell import Clustering
+from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
@@ -141,6 +142,7 @@ class ClusterBroker:
             ClusterProperties(local.properties, brokers, self._spread.everywhere),
             ClusterEnding(brokers),
             self.health,
+            ClusterWhy(brokers, self._spread, lambda kind, name: (kind, name) in local.registry.where),
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
             ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end),

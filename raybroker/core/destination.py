@@ -300,6 +300,8 @@ class Destination(ABC):
     def _pause(self, command: cmd.Pause, out: Outcome) -> None:
         if command.which not in pauses.WORK.values():
             raise IllegalStateError(f"{command.which!r} cannot be paused; {', '.join(pauses.WORK.values())} can")
+        if command.which not in self.policy.paused:
+            self.policy.paused_since[command.which] = self.current.wall_ms
         self.policy.paused[command.which] = command.until_ms
         self.current.wake(command.until_ms - self.current.ahead_ms if command.until_ms else None)
         if command.which != pauses.CONSUMPTION:
@@ -309,6 +311,7 @@ class Destination(ABC):
         """A pause ends."""
         if self.policy.paused.pop(which, None) is None:
             return
+        self.policy.paused_since.pop(which, None)
         for queue in self.queues.values():
             if which == pauses.INSERTION:
                 queue.show_hidden()

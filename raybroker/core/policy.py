@@ -22,6 +22,7 @@ class DestinationPolicy:
     batch_wait_ms      how long a partial batch waits before it is handed out; 0: it does not
     account            what the pool is charged for the destination; None: it is in no pool
     paused             work, of model.definitions.pauses → until when, milliseconds; 0 until told otherwise
+    paused_since       work → since when, where that is known: not of pauses from before a restart
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class DestinationPolicy:
         "message_bytes_max",
         "own_limits",
         "paused",
+        "paused_since",
         "removing",
         "rollbacks_max",
     )
@@ -45,6 +47,7 @@ class DestinationPolicy:
         self.message_bytes_max = -1
         self.rollbacks_max = 0
         self.paused: dict[str, int] = {}
+        self.paused_since: dict[str, int] = {}
         self.account: Account | None = None
         self.update(attributes)
 

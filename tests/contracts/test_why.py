@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import raybroker as rb
 from raybroker import errors
 from raybroker.cli.objects import why
+from tests.contracts.handles import until
 
 
 @pytest.fixture
@@ -147,3 +149,45 @@ def test_what_is_not_there_is_named(conn: Any, what: str, id: Any, error: type[E
     conn.session().producer("orders")
     with pytest.raises(error):
         conn.admin().why(what, id, "orders" if what in ("message", "producer") else None)
+
+
+def _since(rows: list[dict[str, Any]], code: str) -> int:
+    return next(int(reason["since_ms"]) for row in rows for reason in row["reasons"] if reason["code"] == code)
+
+
+def test_since_when_is_told_where_it_is_known(conn: Any) -> None:
+    admin, session = conn.admin(), conn.session(transacted=True)
+    before_ms = time.time_ns() // 1_000_000
+    message = _sent(conn)
+    admin.pause_destination("queue", "orders", "consumers")
+    session.producer("orders").send("not committed")
+    (transaction,) = (row["id"] for row in until(admin.list_transactions))
+    until(lambda: "sent_in_transaction" in _codes(admin.why("destination", "orders")))
+    found = {
+        "consumption_paused": admin.why("message", message, "orders"),
+        "sent_in_transaction": admin.why("destination", "orders"),
+        "transaction_open": admin.why("transaction", transaction),
+    }
+    after_ms = time.time_ns() // 1_000_000
+    for code, rows in found.items():
+        assert before_ms <= _since(rows, code) <= after_ms, code
+    since_ms = _since(found["consumption_paused"], "consumption_paused")
+    admin.pause_destination("queue", "orders", "consumers", until_ms=after_ms + 600_000)
+    assert _since(admin.why("message", message, "orders"), "consumption_paused") == since_ms, "it was paused already"
+    admin.resume_destination("queue", "orders", "consumers")
+    admin.pause_destination("queue", "orders", "consumers")
+    assert _since(admin.why("message", message, "orders"), "consumption_paused") >= since_ms
+
+
+def test_since_when_a_session_has_a_unit_is_told_without_a_deadline(conn: Any) -> None:
+    admin, producer = conn.admin(), conn.session().producer("orders")
+    before_ms = time.time_ns() // 1_000_000
+    producer.send("first", unit_of_order="u")
+    session = conn.session(ack="client")
+    consumer = session.consumer("orders", prefetch=1)
+    first = consumer.receive(timeout=5)
+    assert first is not None
+    producer.send("second", unit_of_order="u")
+    rows = admin.browse_messages("queue", "orders")["messages"]
+    (message,) = (row["id"] for row in rows if row["state"] == "waiting")
+    assert before_ms <= _since(admin.why("message", message, "orders"), "unit_owned") <= time.time_ns() // 1_000_000

@@ -15,6 +15,8 @@ _ABSENT: Final = {
     BrokerState.JOINING: "it has started and takes no clients yet",
 }
 
+_SILENT: Final = frozenset({BrokerState.SUSPECT, BrokerState.DOWN, BrokerState.LEFT})
+
 OwnCall = Callable[[str, Row], Awaitable[Any]]
 """Carries out a method with its arguments at the own broker."""
 
@@ -47,6 +49,11 @@ class BrokerCalls:
         them until the list of brokers goes without it."""
         rows, up = self._membership.rows(), self.live()
         return {row.name: _ABSENT.get(row.state, "it is down") for row in rows if row.name not in up}
+
+    def silent_since_ms(self, broker: str) -> int:
+        """Return when a broker that is not up was last heard, as milliseconds since 1970; 0: never, or it is up."""
+        row = next((row for row in self._membership.rows() if row.name == broker), None)
+        return row.last_heard_ms if row is not None and row.state in _SILENT else 0
 
     async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
         """A verb of one broker's own."""

@@ -99,10 +99,10 @@ class ClusterAdmin:
             return None
         return (sum if by is By.TOTAL else max)(int(found) for _, found in answers)
 
-    async def _asked(self, verb: str, args: Row) -> list[Answer]:
+    async def asked(self, verb: str, args: Row, timeout_s: float = ASK_TIMEOUT_S) -> list[Answer]:
         """(broker, what it answered or raised), of all brokers that are up, asked at once."""
         brokers = self._brokers.live()
-        work = (self._brokers.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        work = (self._brokers.verb_at(broker, verb, args, timeout_s) for broker in brokers)
         return list(zip(brokers, await asyncio.gather(*work, return_exceptions=True), strict=True))
 
     async def everywhere(self, verb: str, args: Row) -> list[Answer]:
@@ -113,7 +113,7 @@ class ClusterAdmin:
         """
         found: list[Answer] = []
         errors: list[BaseException] = []
-        for broker, result in await self._asked(verb, args):
+        for broker, result in await self.asked(verb, args):
             if isinstance(result, InvalidDestinationError | BrokerGoneError):
                 errors.append(result)
             elif isinstance(result, BaseException):
@@ -132,7 +132,7 @@ class ClusterAdmin:
         """
         found: list[Answer] = []
         errors: list[BaseException] = []
-        results = await self._asked(verb, args)
+        results = await self.asked(verb, args)
         missing = self._brokers.absent()
         for broker, result in results:
             if isinstance(result, ConnectionLostError | RequestTimeoutError):

@@ -220,7 +220,7 @@ class UnitState:
     def hold(self, unit: Unit, owner: UnitOwner, count: int) -> None:
         """A session gets messages of the unit."""
         if unit.owner is None:
-            unit.owner = owner
+            unit.owner, unit.since_ms = owner, self.step.now_ms
             owner.units += 1
         assert unit.owner is owner, f"unit {unit.name} is with {unit.owner.name!r} and goes to {owner.name!r}"
         unit.held += count

@@ -103,6 +103,7 @@ class Unit:
         "name",
         "owner",
         "runs",
+        "since_ms",
         "staged",
         "txn",
     )
@@ -110,6 +111,8 @@ class Unit:
     def __init__(self, name: str) -> None:
         self.name = name
         self.owner: UnitOwner | None = None
+        self.since_ms = 0
+        """When it got its owner, measured."""
         self.held = 0
         self.staged = 0
         self.txn = 0

@@ -40,7 +40,8 @@ def _not_serving(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
         until_ms = gate.until_ms(attributes)
         wall_ms = until_ms + queue.step.ahead_ms if until_ms is not None else 0
         text = f"waits with the others until there are consumersBeforeDispatch={wanted}; there are {there}"
-        found.append(_of(consumer, "too_few_consumers", text, until_ms=wall_ms))
+        since_ms = gate.since_ms + queue.step.ahead_ms if gate.since_ms is not None else 0
+        found.append(_of(consumer, "too_few_consumers", text, since_ms=since_ms, until_ms=wall_ms))
     if not consumer.active:
         active = queue.consumers.active_count
         text = f"is a backup: maxNumActiveConsumers={attributes.maxNumActiveConsumers}, and {active} are active"

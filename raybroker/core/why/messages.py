@@ -198,7 +198,8 @@ def _order(queue: DeliveryQueue, ready: list[Consumer], run: Run) -> list[Reason
     until_ms = wait.until_ms(step.now_ms, queue.policy.batch_wait_ms) if wait.since_ms is not None else None
     if until_ms is not None:
         text = "a batch is gathered, as messagingPerformancePreference says"
-        return [Reason("batch_wait", text, {"until_ms": until_ms + step.ahead_ms})]
+        since_ms = wait.since_ms + step.ahead_ms if wait.since_ms is not None else 0
+        return [Reason("batch_wait", text, {"since_ms": since_ms, "until_ms": until_ms + step.ahead_ms})]
     if isinstance(queue.pending, UnitPending) and run.ordinal > queue.pending.unopened.opened:
         return [Reason("behind", "blocks before it are looked at first")]
     for consumer in ready:
@@ -248,8 +249,14 @@ def _blocked(unit: Unit, facts: dict[str, str]) -> Reason:
 
 
 def _owned(queue: DeliveryQueue, unit: Unit, owner: UnitOwner, facts: dict[str, str]) -> Reason:
-    """Its unit is with a session: which of its consumers has the first message, and since when if that is known."""
-    more: dict[str, object] = {**facts, "session": str(owner.name), "messages": unit.held - unit.staged}
+    """Its unit is with a session: which of its consumers has the first message, and since when it is there."""
+    since_ms = unit.since_ms + queue.step.ahead_ms
+    more: dict[str, object] = {
+        **facts,
+        "session": str(owner.name),
+        "messages": unit.held - unit.staged,
+        "since_ms": since_ms,
+    }
     text = f"its unit of order {unit.name!r} is with session {owner.name}"
     for consumer in queue.consumers.by_attachment.values():
         if (consumer.owner or consumer.attachment) != owner.name:
@@ -263,8 +270,6 @@ def _owned(queue: DeliveryQueue, unit: Unit, owner: UnitOwner, facts: dict[str, 
                     "tag": item.tag + (item.run.mask & ((1 << held[0]) - 1)).bit_count(),
                 }
                 text += f"; consumer {consumer.attachment} has its first message"
-                if item.until_ms:
-                    more["since_ms"] = item.until_ms - consumer.lease_ms + queue.step.ahead_ms
                 return Reason("unit_owned", text, more)
     return Reason("unit_owned", text, more)
 

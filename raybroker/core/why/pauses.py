@@ -27,4 +27,6 @@ def _paused(policy: DestinationPolicy, work: str, code: str, what: str) -> list[
     if work not in policy.paused:
         return []
     until_ms = policy.paused[work]
-    return [Reason(code, what if until_ms else f"{what} until resumed", {"until_ms": until_ms})]
+    since_ms = policy.paused_since.get(work)
+    facts = {"until_ms": until_ms, **({"since_ms": since_ms} if since_ms is not None else {})}
+    return [Reason(code, what if until_ms else f"{what} until resumed", facts)]

@@ -92,6 +92,7 @@ class Explaining:
         found = messages.explained(queue, destination.staged, ordinal, index, content)
         run = found.place.run
         reasons = [*self._halted(destination), *(self._with_earlier(destination, queue, one) for one in found.reasons)]
+        reasons = [self._with_beginning(reason) for reason in reasons]
         row = {
             **_where("message", id, destination, queue),
             "state": found.state.upper(),
@@ -111,8 +112,13 @@ class Explaining:
         ordinal, index = map(int, reason.facts["earlier"].split("."))
         content = self._blocks.headers(destination, ordinal)
         found = messages.explained(queue, destination.staged, ordinal, index, content)
-        because = [one.row for one in found.reasons]
+        because = [self._with_beginning(one).row for one in found.reasons]
         return reason._replace(facts={**reason.facts, "state_of_earlier": found.state.upper(), "because": because})
+
+    def _with_beginning(self, reason: Reason) -> Reason:
+        """The reason; where it is a transaction, with the time when that began."""
+        found = self._open_transactions.get(reason.facts.get("transaction", 0))
+        return reason._replace(facts={**reason.facts, "since_ms": found.created_ms}) if found is not None else reason
 
     def _died(self, id: str) -> Row | None:
         """A message that is not where it was sent any more, among the latest dead ones of this host."""
@@ -230,7 +236,8 @@ class Explaining:
         for txn, part in destination.staged.items():
             if part.messages:
                 text = f"{part.messages} messages are sent in transaction {txn}, which is not committed"
-                reasons.append(Reason("sent_in_transaction", text, {"transaction": txn, "messages": part.messages}))
+                reason = Reason("sent_in_transaction", text, {"transaction": txn, "messages": part.messages})
+                reasons.append(self._with_beginning(reason))
         return _with(row, reasons, [])
 
     # ---- transactions
@@ -337,6 +344,7 @@ def _death(properties: Mapping[str, Any]) -> list[Reason]:
 
 def _of_transaction(row: Row, refusal: BrokerError | None) -> list[Reason]:
     facts = {key: row[key] for key in ("client_id", "connection", "coordinator", "created_ms") if row[key]}
+    facts |= {"since_ms": row["created_ms"]} if row["created_ms"] else {}
     who = (
         f"client {row['client_id']}"
         if row["client_id"]

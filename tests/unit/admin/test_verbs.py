@@ -19,6 +19,7 @@ from raybroker.broker.clients.connection_verbs import ConnectionVerbs
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
+from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.forwarding_agents import Agents
 from raybroker.broker.definitions.definition_transfer import Transfer
 from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
@@ -77,6 +78,7 @@ OF_CLUSTER = (
     ClusterProperties,
     ClusterEnding,
     ClusterHealth,
+    ClusterWhy,
     Transfer,
     ClusterUsers,
     ConnectionVerbs,
