@@ -43,6 +43,10 @@ class Exit(IntEnum):
 UNREACHABLE = (NoClusterError, ConnectionLostError, RequestTimeoutError)
 
 
+USAGE: Final = "usage"
+"""The code of what the user wrote, for programs; errors of the broker have their own."""
+_WrongOption: Any = typer.BadParameter.__base__
+"""What typer raises for options that it does not understand; it does not name that."""
 WATCH: Final = "--watch"
 EVERY_S: Final = 2.0
 """Between two looks of --watch without a number."""
@@ -73,22 +77,28 @@ def answering() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except UsageError as error:
-        output.error(str(error))
-        raise typer.Exit(Exit.USAGE) from None
+        raise _ended(str(error), USAGE, Exit.USAGE) from None
+    except _WrongOption as error:
+        if not output.objects.get():
+            raise
+        raise _ended(error.format_message(), USAGE, Exit.USAGE) from None
     except BrokerError as error:
-        output.error(str(error))
-        raise typer.Exit(code_of(error)) from None
+        raise _ended(str(error), error.code, code_of(error)) from None
     except ModuleNotFoundError as error:
         if (hint := how_to_install(error)) is None:
             raise
-        output.error(hint)
-        raise typer.Exit(Exit.REFUSED) from None
+        raise _ended(hint, "not_installed", Exit.REFUSED) from None
     except BrokenPipeError:
         output.nobody_reads()
         raise typer.Exit(Exit.DONE) from None
     except KeyboardInterrupt:
-        output.error("interrupted")
-        raise typer.Exit(Exit.INTERRUPTED) from None
+        raise _ended("interrupted", "interrupted", Exit.INTERRUPTED) from None
+
+
+def _ended(text: str, code: str, status: int) -> typer.Exit:
+    """The end of a command, after its reason; ``code``: stable text for programs."""
+    output.error(text, code=code, exit_code=int(status))
+    return typer.Exit(status)
 
 
 @contextmanager
@@ -97,12 +107,11 @@ def grading() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        output.error(str(error))
-        raise typer.Exit(EXIT_CODES[Grade.UNKNOWN]) from None
+        raise _ended(str(error), USAGE, EXIT_CODES[Grade.UNKNOWN]) from None
     except BrokerError as error:
         critical = isinstance(error, UNREACHABLE)
-        output.error(f"{'no answer: ' if critical else ''}{error}")
-        raise typer.Exit(EXIT_CODES[Grade.CRITICAL if critical else Grade.UNKNOWN]) from None
+        grade = Grade.CRITICAL if critical else Grade.UNKNOWN
+        raise _ended(f"{'no answer: ' if critical else ''}{error}", error.code, EXIT_CODES[grade]) from None
 
 
 class Commands(TyperGroup):
@@ -114,6 +123,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Do what click does, but name what could have been meant: list queues is list dst."""
+        output.objects.set(False)
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
             meant = OTHER_WORDS.get(args[0].lower(), "")
@@ -122,7 +132,16 @@ class Commands(TyperGroup):
             hint = f"did you mean {near}? " if near else ""
             ctx.fail(f"there is no {path}; {hint}There are: {', '.join(names)}.")
         name, found, rest = super().resolve_command(ctx, args)
-        return name, found, rest if isinstance(found, TyperGroup) else _with_known_dashes(found, rest)
+        if not isinstance(found, TyperGroup):
+            output.objects.set(_has_flag(found, "--json", rest))
+            rest = _with_known_dashes(found, rest)
+        return name, found, rest
+
+
+def _has_flag(command: Any, flag: str, args: list[str]) -> bool:
+    """Whether the line has that option, where the command has one without a value."""
+    known = any(flag in parameter.opts and parameter.is_flag for parameter in command.params)
+    return known and flag in (args[: args.index("--")] if "--" in args else args)
 
 
 def _with_known_dashes(command: Any, args: list[str]) -> list[str]:
@@ -161,10 +180,6 @@ def _meant(text: str, known: set[str]) -> str:
     return other + equals + value
 
 
-_WrongOption: Any = typer.BadParameter.__base__
-"""What typer raises for options that it does not understand; it does not name that."""
-
-
 class Checks(Commands):
     """The group of ``check``: what its commands cannot find out is told by the grade's exit code."""
 
@@ -173,6 +188,8 @@ class Checks(Commands):
             with grading():
                 return TyperGroup.invoke(self, ctx)
         except _WrongOption as error:
+            if output.objects.get():
+                raise _ended(error.format_message(), USAGE, EXIT_CODES[Grade.UNKNOWN]) from None
             error.exit_code = EXIT_CODES[Grade.UNKNOWN]
             raise
 

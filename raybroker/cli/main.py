@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 
-from raybroker.cli import contexts, quick
+from raybroker.cli import contexts, output, quick
 from raybroker.cli.exits import Commands, Exit, answering, grading
 from raybroker.cli.grid_words import show_version
 from raybroker.cli.groups import HELP, Parts, built, group_of
@@ -159,6 +159,7 @@ def complete(words: list[str]) -> NoReturn:
 
 def main() -> None:
     """The entry point of the script ``raybroker`` and of ``python -m raybroker``."""
+    output.show_everything()
     words = sys.argv[1:]
     if words[:2] == COMPLETES:
         complete(words[2:])
@@ -167,6 +168,7 @@ def main() -> None:
         app(prog_name="raybroker")
         return
     contexts.wanted.set(line.context)
+    output.objects.set(bool(line.options.get("json")))
     try:
         with answering(), grading() if line.verb == "check" else nullcontext():
             line.function(**line.options)

@@ -11,6 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from io import TextIOWrapper
 from typing import Any, Final
 
 from raybroker.config.layers import variable
@@ -26,14 +28,28 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def show_everything() -> None:
+    """Write a character that standard output has no code for, in a locale without UTF-8, as its escape."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def is_dumb() -> bool:
     """Whether the terminal can only write one line below the other."""
     return variable("TERM") in (None, "dumb")
 
 
-def error(text: str) -> None:
-    """One line on standard error; a verb of Python that it names is named as the command it is here."""
-    print(f"raybroker: {as_commands(text)}", file=sys.stderr)
+objects: ContextVar[bool] = ContextVar("raybroker_cli_objects", default=False)
+"""Whether the command has --json: what it says on standard error is an object of JSON a line then, too."""
+
+
+def error(text: str, **more: Any) -> None:
+    """One line on standard error; a verb of Python that it names is named as the command it is here. ``more``: what
+    programs are told beside the text."""
+    if objects.get():
+        print(json.dumps({"error": as_commands(text), **more}), file=sys.stderr)
+    else:
+        print(f"raybroker: {as_commands(text)}", file=sys.stderr)
 
 
 OBJECTS: Final = {
@@ -79,8 +95,13 @@ def say(text: str = "") -> None:
 
 
 def as_json(value: Any) -> None:
-    """The value as indented JSON."""
-    print(json.dumps(value, indent=2, default=str), flush=True)
+    """The value as indented JSON. The objects of a list have the same keys: what one of them lacks is null."""
+    print(json.dumps(_even(value) if isinstance(value, Sequence) else value, indent=2, default=str), flush=True)
+
+
+def _even(rows: Sequence[Any]) -> list[Any]:
+    keys = {key: None for row in rows if isinstance(row, Mapping) for key in row}
+    return [{**keys, **row} if isinstance(row, Mapping) else row for row in rows]
 
 
 def cell(value: Any) -> str:
