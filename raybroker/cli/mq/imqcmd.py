@@ -39,7 +39,11 @@ GENERAL: Final = {
 OPTIONS: Final = {
     **GENERAL,
     "-t": Option("Type of the destination: q or t.", "q|t"),
-    "-n": Option("Name of the destination, service or subscription, or id of the connection or transaction.", "NAME"),
+    "-n": Option(
+        "Name of the destination, service or subscription, or id of the connection or transaction; without -b that of"
+        " the broker.",
+        "NAME",
+    ),
     "-o": Option("An attribute. Repeatable.", "NAME=VALUE"),
     "-c": Option("Client id of the subscription.", "ID"),
     "-d": Option("Topic of the subscriptions.", "TOPIC"),
@@ -52,6 +56,8 @@ OPTIONS: Final = {
     "-time": Option("Do it in S seconds, and return at once.", "S"),
     "-nofailover": Option("Taken and not used.", ignored="no broker takes over the store of another"),
 }
+OF_ONE: Final = ("update bkr", "shutdown bkr", "restart bkr")
+"""Forms whose -n is the name of one of several brokers."""
 LOOKS: Final = "-m -int -msp"
 FORMS: Final = {
     form.words: form
@@ -68,13 +74,13 @@ FORMS: Final = {
         Form("metrics dst", "-t -n", LOOKS, "Show counts of a destination, again and again."),
         Form("list bkr", "", "", "List the brokers of the cluster."),
         Form("query bkr", "", "", "Show the broker."),
-        Form("update bkr", "-o", "", "Change properties of brokers while they run."),
+        Form("update bkr", "-o", "-n", "Change properties of brokers while they run."),
         Form("pause bkr", "", "", "Pause all services but those for administration."),
         Form("resume bkr", "", "", "Resume them."),
         Form("quiesce bkr", "", "", "Take no new clients."),
         Form("unquiesce bkr", "", "", "Take new clients again."),
-        Form("shutdown bkr", "", "-time -nofailover", "Shut the broker down."),
-        Form("restart bkr", "", "", "Shut the broker down and start it again."),
+        Form("shutdown bkr", "", "-time -nofailover -n", "Shut the broker down."),
+        Form("restart bkr", "", "-n", "Shut the broker down and start it again."),
         Form("metrics bkr", "", LOOKS, "Show counts of the broker, again and again."),
         Form(
             "takeover bkr",
@@ -110,15 +116,19 @@ def commands(line: Line) -> list[list[str]]:
     if form.words == "changemaster cls":
         _check_master(line)
     verb, word = line.words
+    way, of_one = _way(line), form.words in OF_ONE
+    if of_one and way and "-n" in line:
+        raise UsageError(f"{NAME} {form.words}: the broker is the one at the address; leave -n out, or -b and -u")
     options = line.passed(
-        *("-t", "-n", "-o", "-c", "-d", "-m", "-int", "-msp", "-pst", "-svn", "-tmp", "-rtm", "-rtr", "-D", "-f"),
+        *("-t", "-o", "-c", "-d", "-m", "-int", "-msp", "-pst", "-svn", "-tmp", "-rtm", "-rtr", "-D", "-f"),
         *("--cluster", "--config", "--json", "--token-file"),
+        n="-b" if of_one else "-n",
         s="--silent",
         time="--time",
         secure="--secure",
         passfile="--passfile",
     )
-    return [[verb, word, *options, *_way(line)]]
+    return [[verb, word, *options, *way]]
 
 
 def _way(line: Line) -> list[str]:

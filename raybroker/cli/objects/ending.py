@@ -79,7 +79,10 @@ def _named(verb: str, cluster: str, broker: str | None) -> str | None:
         return broker
     names = connecting.running(cluster)
     if len(names) > 1:
-        raise UsageError(f"{verb} bkr: say which of the brokers {', '.join(names)}, with -b; raybroker down stops all")
+        raise UsageError(
+            f"{verb} bkr: say which of the brokers {', '.join(names)}, as in raybroker {verb} bkr -b {names[0]};"
+            " raybroker down stops all"
+        )
     return names[0] if names else None
 
 
