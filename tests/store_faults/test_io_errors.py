@@ -17,6 +17,7 @@ from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Buffer, LogEn
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.journal import FileIO, Journal, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal, payload_of
+from tests.sweep import Deadline, until
 
 ROOT = Path(__file__).parents[2]
 SEED = 5
@@ -157,27 +158,41 @@ def injections(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    ("failure", "stride", "operations"),
-    [
-        ("write-eio", 3, 60),
-        ("torn-eio", 3, 60),
-        ("nothing", 5, 60),
-        ("sync-eio", 2, 60),
-        ("allocate-eio", 1, 100),
-        ("unlink-eio", 1, 400),
-        ("punch-eio", 1, 400),
-    ],
-)
+FAILURES = [
+    ("write-eio", 3, 60),
+    ("torn-eio", 3, 60),
+    ("nothing", 5, 60),
+    ("sync-eio", 2, 60),
+    ("allocate-eio", 2, 100),
+    ("unlink-eio", 4, 400),
+    ("punch-eio", 1, 400),
+]
+"""Kinds of failure, how many calls are passed over from one that fails to the next, and operations of the workload."""
+Injection = tuple[Path, FailingIO, int, StoreError | None]
+
+
+def check_it_is_dead(failed: Injection) -> None:
+    directory, io, acked, error = failed
+    assert error is not None, f"{io.hit} failed and nobody noticed"
+    assert not isinstance(error, StoreDamagedError | StoreFullError)
+    changing = {"pwritev", "fdatasync", "fallocate", "truncate", "punch"}
+    assert not changing & set(io.after), f"after {io.hit}: {io.after}"
+    check(directory, acked)
+
+
+@pytest.mark.parametrize(("failure", "stride", "operations"), FAILURES)
 def test_after_a_failed_call_the_journal_is_dead_and_retries_nothing(
     tmp_path: Path, failure: str, stride: int, operations: int
 ) -> None:
-    for directory, io, acked, error in injections(tmp_path, failure, stride, operations):
-        assert error is not None, f"{io.hit} failed and nobody noticed"
-        assert not isinstance(error, StoreDamagedError | StoreFullError)
-        changing = {"pwritev", "fdatasync", "fallocate", "truncate", "punch"}
-        assert not changing & set(io.after), f"after {io.hit}: {io.after}"
-        check(directory, acked)
+    for failed in injections(tmp_path, failure, stride, operations):
+        check_it_is_dead(failed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("failure", "operations"), [(failure, operations) for failure, _, operations in FAILURES])
+def test_no_call_is_passed_over(tmp_path: Path, failure: str, operations: int, sweep_seconds: float) -> None:
+    for failed in until(Deadline(sweep_seconds), injections(tmp_path, failure, 1, operations)):
+        check_it_is_dead(failed)
 
 
 def test_a_short_write_is_continued(tmp_path: Path) -> None:
