@@ -13,8 +13,13 @@ They are in ``contexts.json`` below $XDG_CONFIG_HOME/raybroker, or ~/.config/ray
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,6 +32,10 @@ from raybroker.security.private_files import read_public, write_private
 
 NAME_CHARS_MAX: Final = 64
 CONTEXTS_MAX: Final = 1000
+CHANGEABLE: Final = 0o022
+AGAIN_S: Final = 0.02
+TRIES_MAX: Final = 250
+"""How often a command tries to be the only one that changes them, and after which time again."""
 _TEXTS: Final = ("broker", "user", "passfile", "token_file", "cluster")
 
 wanted: ContextVar[str | None] = ContextVar("raybroker_cli_context", default=None)
@@ -68,7 +77,7 @@ class Contexts(NamedTuple):
 
     def with_context(self, name: str, context: Context) -> Contexts:
         """Raises UsageError for a name that is not one, and for one context too many."""
-        if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or name != name.strip() or name[0] == "-":
+        if not is_name(name):
             raise UsageError(f"context {name!r:.80}: a name has 1 to {NAME_CHARS_MAX} characters that can be printed")
         if len(self.contexts) >= CONTEXTS_MAX and name not in self.contexts:
             raise UsageError(f"there are {CONTEXTS_MAX} contexts; delete some of them first")
@@ -81,44 +90,96 @@ class Contexts(NamedTuple):
         return Contexts(rest, "" if self.in_use == name else self.in_use)
 
 
+def is_name(name: str) -> bool:
+    return 0 < len(name) <= NAME_CHARS_MAX and name.isprintable() and name == name.strip() and name[0] != "-"
+
+
 def file() -> Path:
-    """Return the path of the file that has them."""
-    configured = variable("XDG_CONFIG_HOME")
-    return (Path(configured) if configured else Path.home() / ".config") / "raybroker" / "contexts.json"
+    """Return the path of the file that has them; raises UsageError where no user has a place for it."""
+    configured = Path(variable("XDG_CONFIG_HOME") or "")
+    try:
+        folder = configured if configured.is_absolute() else Path.home() / ".config"
+    except RuntimeError:
+        raise UsageError("there is no place for contexts: set HOME, or XDG_CONFIG_HOME") from None
+    return folder / "raybroker" / "contexts.json"
 
 
 def load() -> Contexts:
-    """Those of the file, none without one; raises UsageError, which names the file, for one that is damaged."""
+    """Those of the file, none without one; raises UsageError, which names the file, for one that is damaged, or that
+    others may change: they could lead commands to a broker of their own."""
     path = file()
-    if not path.exists():
+    try:
+        of_file = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return Contexts()
+    except OSError as error:
+        raise UsageError(f"the file of contexts {path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(of_file.st_mode):
+        raise UsageError(f"{path} is no file of contexts, and no file; move it away")
+    if of_file.st_mode & CHANGEABLE or of_file.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"the file of contexts {path} may be changed by others than its owner; chmod 600 {path}")
     try:
         found = json.loads(read_public(path, "the file of contexts"))
-        contexts = {str(name): _context(fields) for name, fields in found["contexts"].items()}
-        in_use = str(found.get("in_use", ""))
+        contexts = {_named(name): _context(fields) for name, fields in found["contexts"].items()}
+        in_use = _text(found.get("in_use", ""))
     except ConfigError as error:
         raise UsageError(str(error)) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is no file of contexts: {error!r:.200}; mend it, or delete it") from None
-    return Contexts(contexts, in_use if in_use in contexts else "")
+    return Contexts(contexts, in_use)
+
+
+def _named(name: str) -> str:
+    if not is_name(name):
+        raise ValueError(f"{name!r:.80} is no name of a context")
+    return name
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise TypeError(f"{value!r:.80} is no text that can be printed")
+    return value
 
 
 def _context(fields: Mapping[str, Any]) -> Context:
-    texts = {name: str(fields[name]) for name in _TEXTS if fields.get(name)}
-    define = tuple(map(str, fields.get("define", ())))
-    return Context(**texts, secure=fields.get("secure") is True, define=define)
+    texts = {name: _text(fields[name]) for name in _TEXTS if fields.get(name) is not None}
+    define = fields.get("define", [])
+    if not isinstance(define, list):
+        raise TypeError(f"{define!r:.80} is no list of attributes")
+    return Context(**texts, secure=fields.get("secure") is True, define=tuple(map(_text, define)))
 
 
 def save(contexts: Contexts) -> None:
-    """Make these all that the file has; raises ConfigError."""
+    """Make these all that the file has; raises ConfigError. See ``changing``."""
     rows = {name: contexts.contexts[name].fields() for name in sorted(contexts.contexts)}
     write_private(file(), json.dumps({"in_use": contexts.in_use, "contexts": rows}, indent=2).encode())
+
+
+@contextmanager
+def changing() -> Iterator[Contexts]:
+    """Those of the file, for one command at a time that reads, changes and saves them; raises UsageError where another
+    one takes too long."""
+    path = file().with_suffix(".lock")
+    pause = threading.Event()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with path.open("a", encoding="utf-8") as lock:
+            for _ in range(TRIES_MAX):
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                pause.wait(AGAIN_S)
+            else:
+                raise UsageError(f"another command changes the contexts, and has {path} for long; try again")
+            yield load()
+    except OSError as error:
+        raise UsageError(f"contexts cannot be changed: {error}") from None
 
 
 def current() -> Context | None:
     """The one that the command takes; None: none. Raises UsageError for an unknown name."""
     name = wanted.get() or variable(CONTEXT)
-    if name is not None:
-        return load().named(name)
     found = load()
-    return found.contexts.get(found.in_use)
+    if name is None:
+        name = found.in_use
+    return found.named(name) if name else None

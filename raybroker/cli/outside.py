@@ -22,11 +22,14 @@ from raybroker.cli.patience import FIRST_S, RETRIES, Patience, patience
 from raybroker.cli.tools.security_files import password_in
 from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError
+from raybroker.model.settings.settings import lookup
 from raybroker.security.passfile import COMMAND, Passwords, read_passfile
 
 _ADDRESS: Final = "broker_address"
 SECURE: Final = {"jms": "ssljms", "admin": "ssladmin"}
 """Service → the one with TLS."""
+WEB: Final = ("http", "https")
+"""Schemes of addresses at which there is one service."""
 FLAGS: Final = frozenset({"outside_secure"})
 
 
@@ -46,6 +49,8 @@ class Way(NamedTuple):
         scheme, found, rest = self.address.partition("://")
         if not found:
             scheme, rest = "mq", self.address
+        if scheme in WEB:
+            return f"{scheme}://{rest.removesuffix('/')}/"
         if scheme == "mqs":
             service = SECURE.get(service, service)
         return f"{scheme}://{rest}" if "/" in rest else f"{scheme}://{rest}/{service}"
@@ -187,8 +192,22 @@ def _path(text: str | None) -> Path | None:
 def require_way(context: Context) -> None:
     """Raises UsageError for a context with which no command could reach a broker. No password is asked for."""
     _require_who(context.broker, context.user, context.passfile, context.token_file)
-    found = None if context.broker is None else Way(context.broker, {}, {})
-    _with(found, context.secure, list(context.define))
+    way = _with(None if context.broker is None else Way(context.broker, {}, {}), context.secure, list(context.define))
+    if way is not None:
+        _require_kept(way)
+
+
+def _require_kept(way: Way) -> None:
+    """Raises UsageError for an address that is none, and for a secret, which belongs into a file of its own."""
+    from raybroker.client.ways.service_address import service_addresses
+
+    try:
+        service_addresses(way.url("admin"))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    for name in way.attributes:
+        if lookup(name, "factory").secret:
+            raise UsageError(f"-D {name}=…: a context has no secrets; keep it in a file, for --passfile")
 
 
 def _require_who(address: str | None, user: object, passfile: object, token_file: object) -> None:

@@ -62,8 +62,9 @@ def add(
         raise UsageError("a context has a broker (-b HOST:PORT) or the name of a cluster (--cluster)")
     context = Context(broker, user, _absolute(passfile), _absolute(token_file), secure, tuple(define or ()), cluster)
     require_way(context)
-    found = contexts.load().with_context(name, context)
-    contexts.save(found._replace(in_use=name) if use else found)
+    with contexts.changing() as there:
+        found = there.with_context(name, context)
+        contexts.save(found._replace(in_use=name) if use else found)
     output.say(f"context {name} is kept" + (", and in use" if use else ""))
 
 
@@ -80,10 +81,10 @@ def use(
     """Take one wherever no other is named."""
     if none == (name is not None):
         raise UsageError("name one context, or say --none")
-    found = contexts.load()
-    if name is not None:
-        found.named(name)
-    contexts.save(found._replace(in_use=name or ""))
+    with contexts.changing() as found:
+        if name is not None:
+            found.named(name)
+        contexts.save(found._replace(in_use=name or ""))
     output.say("no context is in use" if name is None else f"context {name} is in use")
 
 
@@ -105,5 +106,6 @@ def show(json: Json = False) -> None:
 @app.command()
 def delete(name: Name) -> None:
     """Forget one."""
-    contexts.save(contexts.load().without(name))
+    with contexts.changing() as found:
+        contexts.save(found.without(name))
     output.say(f"context {name} is deleted")

@@ -31,6 +31,8 @@ def passfile(tmp_path: Path) -> Path:
         ("mqtcp://h:5/jms", "admin", "mqtcp://h:5/jms"),
         ("mqs://h", "ssladmin", "mqs://h/ssladmin"),
         ("h/other", "admin", "mq://h/other"),
+        ("http://h:80", "jms", "http://h:80/"),
+        ("https://h/", "jms", "https://h/"),
     ],
 )
 def test_an_address_means_the_service_of_the_command_unless_it_names_one(address: str, service: str, url: str) -> None:
