@@ -29,6 +29,7 @@ async def accepting(
 
     A client whose machine is gone is noticed, see raybroker.service.keepalive.
     """
+    bound.setblocking(False)
     while True:
         try:
             # Not sock_accept of the loop: one that is cancelled may have taken a connection, which would be lost.
