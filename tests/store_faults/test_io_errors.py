@@ -47,8 +47,9 @@ class FailingIO(UnsyncedIO):
         return False
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        if self._fails("pwritev", ("write-eio", "short", "nothing", "torn-eio")):
-            data = b"".join(buffers)
+        data = b"".join(buffers)
+        failures = ("write-eio", "short", "torn-eio", "nothing")
+        if self._fails("pwritev", failures if data else failures[:-1]):  # Nothing is all that was asked for.
             if self.failure == "nothing":
                 return 0
             if self.failure in ("short", "torn-eio") and len(data) > 1:
