@@ -230,6 +230,26 @@ def test_a_session_changes_nothing_once_the_password_is_another_one(served: Admi
     assert Visitor(served, password="other").answer.status_code == 200
 
 
+def test_a_session_that_only_looks_ends_with_the_password_too(served: Administered) -> None:
+    visitor = Visitor(served)
+    assert visitor.ask("GET", "view/brokers").status_code == 200
+    UserFile(served.folder / "passwd").update("root", verifier=OTHER)
+    until(lambda: visitor.ask("GET", "view/brokers").status_code == 401)
+    assert visitor.status() == 401
+
+
+def test_who_loses_the_right_to_administer_is_told_that_and_sees_nothing(served: Administered) -> None:
+    visitor = Visitor(served)
+    assert visitor.ask("GET", "view/brokers").status_code == 200
+    rules = served.folder / "accesscontrol.properties"
+    rules.write_text(f"{rules.read_text()}connection.ADMIN.deny.user=root\n")
+    until(lambda: visitor.ask("GET", "view/brokers").status_code == 403)
+    assert "may not connect to ADMIN services" in visitor.ask("GET", "api/destinations").json()["detail"]
+    refused = visitor.ask("POST", "api/destinations", json={"type": "queue", "name": "late"})
+    assert refused.status_code == 403
+    assert "late" not in [row["name"] for row in served.admin.list_destinations()]
+
+
 def test_changing_or_deleting_a_user_in_the_console_ends_the_sessions_of_that_user(served: Administered) -> None:
     served.users.add("eve", UserEntry(OTHER, "admin"))
     root, eve = Visitor(served), Visitor(served, "eve", "other")

@@ -17,7 +17,7 @@ export function Subscriptions() {
       line=${(given) => command("create dur", { n: given.name, d: given.topic, c: given.client_id, s: given.selector, shared: given.shared === true })}
       run=${(given) => verb("POST", "/subscriptions", { body: { name: given.name, topic: given.topic, shared: given.shared === true,
         ...(given.client_id ? { client_id: given.client_id } : {}), ...(given.selector ? { selector: given.selector } : {}) } }).then(() => "created")} /></div>
-    <${Table} caption="Subscriptions" quiet sorts rows=${poll.data?.rows ?? []} id=${(row) => `${row.topic} ${row.client_id} ${row.name}`} columns=${[
+    <${Table} caption="Subscriptions" quiet sorts rows=${poll.data?.rows} id=${(row) => `${row.topic} ${row.client_id} ${row.name}`} columns=${[
       { key: "name", title: "Name", row: true }, { key: "topic", title: "Topic", show: (row) => html`<a href=${link("destination", "topic", row.topic)}>${row.topic}</a>` },
       { key: "client_id", title: "Client id" }, { key: "kind", title: "Kind", unsorted: true, show: (row) => `${row.durable ? "durable" : "not durable"}${row.shared ? ", shared" : ""}` },
       { key: "selector", title: "Selector" }, { key: "active", title: "Active", show: (row) => (row.active ? "active" : "not active") },
@@ -36,7 +36,7 @@ export function Transactions() {
   const poll = usePoll((renews) => view("transactions", { renews }), 5, []);
   const idOf = (row) => `${row.host}:${row.id}`;
   return html`<h1 tabindex="-1">Transactions</h1><${Trouble} poll=${poll} /><${Missing} missing=${poll.data?.missing} />
-    <${Table} caption="Transactions that have not ended" sorts rows=${poll.data?.rows ?? []} id=${idOf} columns=${[
+    <${Table} caption="Transactions that have not ended" sorts rows=${poll.data?.rows} id=${idOf} columns=${[
       { key: "id", title: "Transaction", row: true, show: idOf }, { key: "kind", title: "Kind" }, { key: "state", title: "State" }, { key: "client_id", title: "Client id" },
       { key: "messages", title: "Messages", number: true }, { key: "acks", title: "Acknowledgements", number: true }, { key: "created_ms", title: "Began", show: (row) => time(row.created_ms) },
       { title: "Explain", show: (row) => html`<${Why} what="transaction" id=${row.id} />` },
@@ -57,7 +57,7 @@ export function Connections() {
     <form class="bar" role="search" onSubmit=${(event) => { event.preventDefault(); setAsked({ ...by }); }}>
       ${field("user", "User")} ${field("address", "Address or network")} ${field("client_id", "Client id")} <button type="submit" class="main">Show</button></form>
     <${Trouble} poll=${poll} /><${Missing} missing=${poll.data?.missing} />
-    <${Table} caption="Clients of the services, and those inside the Ray cluster" sorts rows=${poll.data?.rows ?? []} id=${(row) => row.id} columns=${[
+    <${Table} caption="Clients of the services, and those inside the Ray cluster" sorts rows=${poll.data?.rows} id=${(row) => row.id} columns=${[
       { key: "id", title: "Connection", row: true }, { key: "user", title: "User" }, { key: "service", title: "Service" }, { key: "host", title: "Address" }, { key: "client_id", title: "Client id" },
       { key: "platform", title: "Platform" }, { key: "producers", title: "Producers", number: true }, { key: "consumers", title: "Consumers", number: true },
       { key: "destinations", title: "Destinations", unsorted: true, show: (row) => row.destinations?.join(", ") },
@@ -100,7 +100,7 @@ export function Users() {
     <div class="bar"><${Action} label="Add" about="user" refused=${insecure()} done=${poll.again}
       fields=${[{ name: "user", label: "Name", required: true }, { name: "group", label: "Group", choices: ["user", "admin", "anonymous"], value: "user" }, ...repeated]}
       line=${(given) => command("usermgr add", { u: given.user, g: given.group })} run=${(given) => set(given.user, given, given.group)} /></div>
-    <${Table} caption="Users of the connection services" sorts rows=${poll.data?.rows ?? []} id=${(row) => `${row.broker} ${row.user}`} columns=${[
+    <${Table} caption="Users of the connection services" sorts rows=${poll.data?.rows} id=${(row) => `${row.broker} ${row.user}`} columns=${[
       { key: "user", title: "User", row: true }, { key: "group", title: "Group" }, { key: "active", title: "Active", show: (row) => (row.active ? "active" : "not active") }, { key: "broker", title: "Broker" },
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} short label="Password" about=${`of ${row.user}`} refused=${insecure()} fields=${repeated} warning="All sessions of the console that this user has end."

@@ -19,7 +19,7 @@ function Kind({ title, word, short, at, fields = [], columns = [], made = () => 
     <div class="bar"><${Action} label="Create" about=${word} done=${poll.again} fields=${[{ name: "name", label: "Name", required: true }, ...fields, lines()]}
       line=${(given) => command(`create ${short}`, { n: given.name, ...said(given), o: options(attributes(given.attributes)) })}
       run=${(given) => verb("POST", at, { body: { name: given.name, ...made(given), attributes: attributes(given.attributes) } }).then(() => "created")} /></div>
-    <${Table} caption=${title} quiet sorts rows=${poll.data?.rows ?? []} id=${(row) => row.name} columns=${[{ key: "name", title: "Name", row: true }, ...columns,
+    <${Table} caption=${title} quiet sorts rows=${poll.data?.rows} id=${(row) => row.name} columns=${[{ key: "name", title: "Name", row: true }, ...columns,
       { key: "attributes", title: "Attributes", unsorted: true, show: shownAttributes },
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} label="Change" about=${`${word} ${row.name}`} fields=${[lines(row)]} done=${poll.again} line=${(given) => command(`update ${short}`, { n: row.name, o: options(attributes(given.attributes)) })}
@@ -96,7 +96,7 @@ export function Brokers() {
   const alone = rows.some((row) => row.alone);
   const record = usePoll(async (renews) => (alone || !members.data ? null : verb("GET", "/cluster", { renews })), 15, [alone, members.data !== null]);
   return html`<h1 tabindex="-1">Brokers</h1><${Trouble} poll=${members} />
-    <${Table} caption="Brokers" quiet rows=${rows} id=${(row) => row.broker} columns=${[
+    <${Table} caption="Brokers" quiet rows=${members.data} id=${(row) => row.broker} columns=${[
       { key: "broker", title: "Broker", row: true }, { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "node", title: "Node" },
       { title: "Role", show: (row) => (row.alone ? "alone" : [row.seat && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
       { key: "record", title: "Record", number: true }, { key: "reason", title: "Why it is not up" },
@@ -112,11 +112,11 @@ export function Brokers() {
       line=${(given) => command("update bkr", { o: options(attributes(given.attributes)) })}
       run=${(given) => verb("PATCH", "/brokers", { body: { properties: attributes(given.attributes) } }).then(() => "changed")} /></div>
     <p>Started ${time(own.data?.started_ms)}; memory level ${own.data?.memory_level ?? "–"}. Changed while it runs: ${options(own.data?.changed ?? {}).join(", ") || "nothing"}.</p>
-    <${Table} caption="Hosts of this broker" rows=${own.data?.hosts ?? []} id=${(row) => row.host} columns=${[
+    <${Table} caption="Hosts of this broker" rows=${own.data?.hosts} id=${(row) => row.host} columns=${[
       { key: "host", title: "Host", row: true }, { key: "hosting", title: "Hosting" }, { key: "destinations", title: "Destinations", number: true }, { key: "connections", title: "Connections", number: true },
       { key: "messages", title: "Messages", number: true }, { key: "memory_level", title: "Memory" }, { key: "failure", title: "Failure" }]} />
     <h2>Services</h2><${Trouble} poll=${services} /><${Missing} missing=${services.data?.missing} />
-    <${Table} caption="Connection services that are active" sorts rows=${(services.data?.rows ?? []).filter((row) => row.state !== "UNKNOWN")} id=${(row) => `${row.broker} ${row.service}`} columns=${[
+    <${Table} caption="Connection services that are active" sorts rows=${services.data?.rows.filter((row) => row.state !== "UNKNOWN")} id=${(row) => `${row.broker} ${row.service}`} columns=${[
       { key: "service", title: "Service", row: true }, { key: "broker", title: "Broker" }, { key: "kind", title: "Kind" }, { key: "protocol", title: "Protocol" }, { key: "port", title: "Port" },
       { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "connections", title: "Clients", number: true }, { key: "connections_max", title: "At most", number: true },
       { key: "refused", title: "Refused", number: true },

@@ -49,7 +49,7 @@ export function Destinations({ query }) {
         run=${(given) => verb("POST", "/destinations", { body: { type: given.type, name: given.name, attributes: attributes(given.attributes) } }).then((answer) => answer.result)} />
     </form>
     <${Trouble} poll=${poll} /><${Missing} missing=${found.missing} />
-    <p role="status">${poll.data ? `${number(found.count)} of ${number(found.all)} destinations.` : "Loading…"}</p>
+    <p role="status">${poll.data ? `${number(found.count)} of ${number(found.all)} destinations.` : poll.error ? "" : "Loading…"}</p>
     <${Table} caption="Destinations" quiet columns=${COLUMNS} rows=${found.rows} id=${(row) => `${row.type} ${row.name}`}
       sort=${{ key: asked.sort, falling: asked.falling }}
       onSort=${(key) => change({ sort: key, falling: asked.sort === key ? !asked.falling : COLUMNS.find((column) => column.key === key).number === true })}
@@ -108,17 +108,17 @@ export function Destination({ parts: [type, name] }) {
     <p class="faint">Counts are since ${time(row.counted_since_ms)}.</p>
     <${LastHour} type=${type} name=${name} />
     <h2>Consumers</h2><${Trouble} poll=${consumers} />
-    <${Table} caption="Consumers, their credit and what they hold" rows=${consumers.data?.rows ?? []} id=${(one) => one.id} sorts columns=${[
+    <${Table} caption="Consumers, their credit and what they hold" rows=${consumers.data?.rows} id=${(one) => one.id} sorts columns=${[
       { key: "id", title: "Consumer", row: true }, { key: "active", title: "Active", show: (one) => (one.active ? "active" : "in reserve") }, { key: "flow", title: "Flow" },
       { key: "limit", title: "Limit", number: true }, { key: "granted", title: "Credit", number: true }, { key: "unacknowledged", title: "Holds", number: true },
       { key: "sent", title: "Sent", number: true }, { key: "selector", title: "Selector" }, { key: "subscription", title: "Subscription" }, { key: "broker", title: "Broker" },
       { title: "Explain", show: (one) => html`<${Why} what="consumer" id=${one.id} />` }]} />
     <h2>Producers and their clients</h2><${Trouble} poll=${clients} />
-    <${Table} caption="Clients with producers or consumers of it" rows=${clients.data?.rows ?? []} id=${(one) => one.id} sorts columns=${[
+    <${Table} caption="Clients with producers or consumers of it" rows=${clients.data?.rows} id=${(one) => one.id} sorts columns=${[
       { key: "id", title: "Connection", row: true }, { key: "user", title: "User" }, { key: "host", title: "Address" }, { key: "client_id", title: "Client id" },
       { key: "producers", title: "Producers", number: true }, { key: "consumers", title: "Consumers", number: true }]} />
     <h2>Schedules</h2><${Trouble} poll=${schedules} />
-    <${Table} caption="Recurring messages" rows=${schedules.data?.rows ?? []} id=${(one) => one.id} columns=${[
+    <${Table} caption="Recurring messages" rows=${schedules.data?.rows} id=${(one) => one.id} columns=${[
       { key: "id", title: "Schedule", row: true }, { key: "schedule", title: "When" }, { key: "timezone", title: "Zone" }, { key: "fired", title: "Sent", number: true },
       { key: "next_ms", title: "Next", show: (one) => time(one.next_ms) }, { key: "state", title: "State", show: (one) => html`<${State} state=${one.state} />` },
       { title: "Change", show: (one) => html`<${Action} label="End" about=${`schedule ${one.id}`} danger warning="It sends nothing any more; what it has sent stays."

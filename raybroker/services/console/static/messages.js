@@ -56,7 +56,7 @@ export function Messages({ parts: [type, name], query }) {
         run=${() => exported(at, name, selector)} />
       <${Import} at=${at} name=${name} own=${own} done=${again} />
     </div>
-    <${Table} caption=${`Messages, oldest first${selector ? ", that match" : ""}`} rows=${rows} id=${(row) => row.id} empty=${poll.data ? "There is no such message." : "Loading…"} columns=${[
+    <${Table} caption=${`Messages, oldest first${selector ? ", that match" : ""}`} rows=${rows} id=${(row) => row.id} empty=${poll.data ? "There is no such message." : poll.error ? "Not known." : "Loading…"} columns=${[
       { title: html`<input type="checkbox" aria-label="Select all of this page" checked=${rows.length > 0 && chosen.length === rows.length}
         onChange=${(event) => setChosen(event.target.checked ? rows.map((row) => row.id) : [])} />`,
         show: (row) => html`<input type="checkbox" aria-label=${`Select ${row.id}`} checked=${chosen.includes(row.id)} onChange=${() => toggle(row.id)} />` },

@@ -34,12 +34,12 @@ export function Overview() {
       { key: "text", title: "What" }]} />` : null}
     <${LastHour} />
     <h2>Brokers</h2><${Trouble} poll=${members} />
-    <${Table} caption="Brokers of the cluster" rows=${members.data ?? []} id=${(row) => row.broker} columns=${[
+    <${Table} caption="Brokers of the cluster" rows=${members.data} id=${(row) => row.broker} columns=${[
       { key: "broker", title: "Broker", row: true }, { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` },
       { key: "role", title: "Role", show: (row) => (row.alone ? "alone" : [row.seat && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
       { key: "node", title: "Node", show: (row) => row.node ?? "–" }]} />
     <h2>Deepest destinations</h2>
-    <${Table} caption="The ten destinations with the most messages" rows=${figures.data?.rows ?? []} id=${(row) => `${row.type} ${row.name}`} columns=${[
+    <${Table} caption="The ten destinations with the most messages" rows=${figures.data?.rows} id=${(row) => `${row.type} ${row.name}`} columns=${[
       { key: "name", title: "Name", row: true, show: (row) => html`<${DestinationLink} row=${row} />` }, { key: "type", title: "Type" },
       { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "messages", title: "Messages", number: true },
       { key: "in_rate", title: "In/s", number: true }, { key: "out_rate", title: "Out/s", number: true }, { key: "active_consumers", title: "Consumers", number: true }]} />

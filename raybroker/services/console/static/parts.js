@@ -82,9 +82,10 @@ export function State({ state }) {
 
 /**
  * A table. columns: {key, title, number, show(row), row} (row: it names the row); id(row); sort {key, falling} and
- * onSort(key) where it is sorted elsewhere, or `sorts` to sort what is there; quiet: a heading says what the caption does.
+ * onSort(key) where it is sorted elsewhere, or `sorts` to sort what is there; rows: null while they are not known; quiet: a heading says what the caption does.
  */
-export function Table({ caption, quiet, columns, rows, id, sort, onSort, sorts, empty, none }) {
+export function Table({ caption, quiet, columns, rows: given, id, sort, onSort, sorts, empty }) {
+  const rows = given ?? [];
   const [own, setOwn] = useState({ key: "", falling: false });
   const [start, setStart] = useState(0);
   const by = sort ?? own;
@@ -104,7 +105,7 @@ export function Table({ caption, quiet, columns, rows, id, sort, onSort, sorts, 
         const cell = column.show ? column.show(row) : column.number ? number(row[column.key]) : text(row[column.key]);
         return column.row ? html`<th scope="row" class="name">${cell}</th>` : html`<td class=${column.number ? "number" : ""}>${cell}</td>`;
       })}</tr>`)}
-      ${rows.length === 0 ? html`<tr><td colspan=${columns.length}>${empty ?? none ?? "There are none."}</td></tr>` : null}</tbody>
+      ${rows.length === 0 ? html`<tr><td colspan=${columns.length}>${empty ?? (given ? "There are none." : "Not known yet.")}</td></tr>` : null}</tbody>
     </table></div>
     ${!onSort && rows.length > SHOWN_MAX ? html`<${Pager} start=${first} shown=${shown.length} all=${rows.length} go=${setStart} of=${caption} />` : null}`;
 }
