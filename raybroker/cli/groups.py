@@ -137,7 +137,10 @@ def group_of(verb: str) -> Any:
     group = built(
         verb,
         lambda program: program.add_typer(
-            typer.Typer(cls=Checks if verb == "check" else Commands, no_args_is_help=True), name=verb, help=HELP[verb]
+            typer.Typer(cls=Checks if verb == "check" else Commands, no_args_is_help=True),
+            name=verb,
+            help=HELP[verb],
+            short_help=HELP[verb].partition(": ")[2],
         ),
     )
     shown = words_of(verb)

@@ -160,7 +160,17 @@ def complete(words: list[str]) -> NoReturn:
 def main() -> None:
     """The entry point of the script ``raybroker`` and of ``python -m raybroker``."""
     output.show_everything()
-    words = sys.argv[1:]
+    try:
+        with answering():
+            _run(sys.argv[1:])
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    except typer.Abort:
+        print("Aborted!", file=sys.stderr)
+        sys.exit(Exit.REFUSED)
+
+
+def _run(words: list[str]) -> None:
     if words[:2] == COMPLETES:
         complete(words[2:])
     line = quick.read(words)
@@ -169,11 +179,5 @@ def main() -> None:
         return
     contexts.wanted.set(line.context)
     output.objects.set(bool(line.options.get("json")))
-    try:
-        with answering(), grading() if line.verb == "check" else nullcontext():
-            line.function(**line.options)
-    except typer.Exit as end:
-        sys.exit(end.exit_code)
-    except typer.Abort:
-        print("Aborted!", file=sys.stderr)
-        sys.exit(Exit.REFUSED)
+    with grading() if line.verb == "check" else nullcontext():
+        line.function(**line.options)
