@@ -101,9 +101,9 @@ def test_what_is_installed_from_it_draws_boards_without_a_checkout(unpacked: Pat
         "# Reference"
     )
     with answering() as url:
-        words = ("boards", "render", "--prometheus", url, "--out", str(pictures), "overview")
+        words = ("boards", "render", "--prometheus", url, "--out", str(pictures), "cluster")
         run(sys.executable, "-m", "raybroker", *words, cwd=tmp_path, path=target)
-    assert (pictures / "overview.png").read_bytes()[:4] == b"\x89PNG"
+    assert (pictures / "cluster.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_ray_is_bounded_by_the_release_that_the_tests_run_with() -> None:

@@ -22,18 +22,18 @@ def draw(*arguments: str) -> tuple[int, str]:
 
 def test_boards_that_are_named_become_pictures(tmp_path: Path) -> None:
     with answering() as url:
-        code, said = draw("--prometheus", url, "--out", str(tmp_path / "pictures"), "store", "flow")
+        code, said = draw("--prometheus", url, "--out", str(tmp_path / "pictures"), "cluster", "consumers")
     assert code == 0, said
-    assert said.split() == [str(tmp_path / "pictures" / f"{name}.png") for name in ("store", "flow")]
+    assert said.split() == [str(tmp_path / "pictures" / f"{name}.png") for name in ("cluster", "consumers")]
     for path in said.split():
         assert Path(path).read_bytes()[:4] == b"\x89PNG"
 
 
 def test_the_module_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
     with answering() as url:
-        words = [sys.executable, "-m", "dashboards.render", "--prometheus", url, "--out", str(tmp_path), "overview"]
+        words = [sys.executable, "-m", "dashboards.render", "--prometheus", url, "--out", str(tmp_path), "cluster"]
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "overview.png")), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "cluster.png")), done.stderr
 
 
 def test_a_board_that_is_none_is_named_with_those_that_are(tmp_path: Path) -> None:
