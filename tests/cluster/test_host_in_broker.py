@@ -22,6 +22,7 @@ from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.contracts.stomp_socket import StompSocket
+from tests.ports import free_port
 
 PATIENCE_S = 90.0
 RULES = """version=JMQFileAccessControlModel/100
@@ -31,11 +32,6 @@ queue.*.consume.allow.user=*
 queue.*.produce.deny.user=mute
 queue.create.allow.user=*
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def until(found: Callable[[], Any]) -> Any:

@@ -17,7 +17,8 @@ from tests.cluster import rays
 from tests.cluster.test_cli import Shell, shell
 from tests.contracts.handles import until
 from tests.contracts.test_mq_commands import IN_RAY, SECTIONS, outcome
-from tests.contracts.test_services import RULES, VERIFIER, free_port
+from tests.contracts.test_services import RULES, VERIFIER
+from tests.ports import free_port
 
 __all__ = ["shell"]
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]

@@ -23,6 +23,7 @@ from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.contracts.handles import until
 from tests.contracts.stomp_socket import StompSocket
+from tests.ports import free_port
 
 QUEUES: Final = 12
 NATIVE, STOMP, REST = (tuple(f"q{number}" for number in range(first, QUEUES, 3)) for first in range(3))
@@ -33,11 +34,6 @@ PATIENCE_S: Final = 100.0
 APART_S: Final = 0.05
 LOOK_S: Final = 0.5
 SLOW: Final = "*/h*@host.open:1:wait"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from tests.cluster.test_cli import Shell, new_shell
+from tests.ports import free_port
 
 PROGRAM = """
 import sys
 import time
 import raybroker as rb
+from tests.ports import free_port
 with rb.connect(sys.argv[1], username="ann", password="secret") as connection:
     session = connection.session()
     producer = session.producer("orders")
@@ -59,12 +61,6 @@ def refused(shell: Shell, *arguments: str) -> str:
 def brokers(shell: Shell) -> list[int]:
     """Their processes."""
     return [row["pid"] for row in shell.json("list", "bkr")]
-
-
-def free_port() -> int:
-    """A port that stays the same when a broker is restarted; nobody has it now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.timeout(300)

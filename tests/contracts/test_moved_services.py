@@ -18,17 +18,13 @@ from raybroker.wire.port_map import read_map
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_cli_outside import Shell
 from tests.contracts.test_services import Outside, until
+from tests.ports import free_port
 
 
 @pytest.fixture
 def opened() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 def listens(port: int) -> bool:

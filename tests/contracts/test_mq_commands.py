@@ -16,7 +16,8 @@ from raybroker.cli.mq.options import parse
 from raybroker.cli.mq.programs import PROGRAMS
 from tests import program
 from tests.contracts.test_cli_outside import Shell, outside, shell
-from tests.contracts.test_services import Outside, free_port
+from tests.contracts.test_services import Outside
+from tests.ports import free_port
 
 __all__ = ["outside", "shell"]
 ROOT = Path(__file__).parents[2]

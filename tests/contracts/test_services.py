@@ -34,6 +34,7 @@ from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import read_map
 from raybroker.wire.scram import ScramClient, Verifier
+from tests.ports import free_port
 
 RULES = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
@@ -337,11 +338,6 @@ def test_the_port_mapper_tells_its_map_to_anybody(outside: Outside) -> None:
     }
     accepted = {row["service"]: row["accepted"] for row in outside.admin.list_services()}
     assert accepted["portmapper"] >= 1
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_a_service_has_the_port_and_the_address_that_are_set(tmp_path: Path) -> None:
