@@ -17,7 +17,7 @@ AXE = Path(__file__).parent / "axe" / "axe.min.js.gz"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 KEPT = Path(__file__).parents[2] / "build" / "console"
 """Where a run leaves its pictures."""
-WAIT_S = 30.0
+WAIT_S = 60.0
 SCRIPT_S = 60.0
 """For axe-core to look at a page."""
 _MISSING = "Chromium, its driver or selenium is missing: Debian's chromium and chromium-driver, and the extra test"

@@ -27,7 +27,7 @@ from tests.contracts.test_http_admin import Administered
 from tests.contracts.test_rest import VERIFIER
 
 pytestmark = pytest.mark.timeout(300)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class World:

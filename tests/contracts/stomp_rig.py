@@ -35,7 +35,7 @@ topic.*.consume.deny.user=mute
 topic.create.allow.user=*
 topic.create.deny.user=mute
 """
-WAIT_S = 20.0
+WAIT_S = 60.0
 BEATS_PATIENCE = 8
 """So many intervals of heart-beats a client waits for the broker, which shares a busy machine with it."""
 BODY_MAX = 1 << 20

@@ -11,7 +11,7 @@ import stomp
 
 from tests.contracts.stomp_rig import Seen
 
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 """For what has to come."""
 QUIET_S: Final = 1.5
 """For what may come or not: nothing more comes when so long nothing has."""

@@ -89,7 +89,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def until(condition: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

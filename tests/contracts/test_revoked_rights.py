@@ -34,7 +34,7 @@ def outside(tmp_path: Path) -> Iterator[Outside]:
 
 def soon(condition: Callable[[], Any]) -> None:
     """It happens by itself; not within how long is asked here, but that it does not take for ever."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

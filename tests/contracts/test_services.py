@@ -97,7 +97,7 @@ def outside(tmp_path: Path) -> Iterator[Outside]:
 
 
 def until(condition: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -45,7 +45,7 @@ def test_a_message_waits_until_each_reason_is_taken_away(conn: Any) -> None:
     (reason,) = row["reasons"]
     assert (reason["code"], reason["because"], reason["values"]) == ("selector", "region is 'US'", {"region": "US"})
     taker = session.consumer("orders")
-    received = taker.receive(timeout=5)
+    received = taker.receive(timeout=60)
     (row,) = admin.why("message", message, "orders")
     assert (row["state"], _codes([row]), row["history"]) == ("DELIVERED", ["delivered"], [])
     assert picky.receive(timeout=0) is None
@@ -60,8 +60,8 @@ def test_a_redelivered_and_a_dead_message_say_why(conn: Any) -> None:
     message = _sent(conn)
     session = conn.session(ack="client")
     consumer = session.consumer("orders")
-    consumer.receive(timeout=5).fail()
-    received = consumer.receive(timeout=5)
+    consumer.receive(timeout=60).fail()
+    received = consumer.receive(timeout=60)
     (row,) = admin.why("message", message, "orders")
     (past,) = row["history"]
     assert (past["code"], past["deliveries"], past["failures"], past["failures_max"]) == ("redelivered", 2, 1, 1)
@@ -185,7 +185,7 @@ def test_since_when_a_session_has_a_unit_is_told_without_a_deadline(conn: Any) -
     producer.send("first", unit_of_order="u")
     session = conn.session(ack="client")
     consumer = session.consumer("orders", prefetch=1)
-    first = consumer.receive(timeout=5)
+    first = consumer.receive(timeout=60)
     assert first is not None
     producer.send("second", unit_of_order="u")
     rows = admin.browse_messages("queue", "orders")["messages"]

@@ -48,7 +48,7 @@ def test_a_page_has_nothing_to_complain_about() -> None:
     with rb.loopback() as connection:
         session = connection.session()
         session.producer("orders").send("one")
-        session.consumer("orders").receive(timeout=5)
+        session.consumer("orders").receive(timeout=60)
         (row,) = connection.admin().metrics("*")
     row["own"]["info"] = {tuple(row["own"]["info"].values()): 1}
     done = promtool("check", "metrics", stdin=page(Snapshot(**row), TIERS).decode())

@@ -65,7 +65,7 @@ def test_a_message_passes_no_more_functions_than_before(monkeypatch: pytest.Monk
         for _ in range(ROUNDS):
             found.clear()
             producer.send("x")
-            message = consumer.receive(timeout=5)
+            message = consumer.receive(timeout=60)
             assert message is not None
             message.acknowledge()
             seen = set(found)

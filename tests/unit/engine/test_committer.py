@@ -16,7 +16,7 @@ from raybroker.engine.path.committer import EngineCalls, ThreadCommitter, entry_
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SMALL, MIDDLE, LARGE = 1 << 10, 100 << 10, 600 << 10
 US = 1_000
 

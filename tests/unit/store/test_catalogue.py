@@ -11,7 +11,7 @@ from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.store.catalogue import Catalogue
 
 WRITERS = 8
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def filled() -> Catalogue:

@@ -14,7 +14,7 @@ from raybroker.cli.top.figures import Sight
 from raybroker.errors import BrokerError, ConfigError, ConnectionLostError, NoClusterError, SecurityError
 from raybroker.model.listing import Listing
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Admin:

@@ -48,7 +48,7 @@ def test_its_own_thread_does_not_wait_for_its_end() -> None:
         over.set()
 
     serving.begin(serve)
-    assert over.wait(5)
+    assert over.wait(60)
 
 
 def test_coroutines_of_listeners_run_to_their_end_on_one_loop() -> None:

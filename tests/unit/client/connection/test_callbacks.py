@@ -15,7 +15,7 @@ from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.producer.send_future import SendFuture
 from raybroker.model.errors import IllegalStateError
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def drained(callbacks: Callbacks) -> None:

@@ -16,7 +16,7 @@ from raybroker.transport.loops import new_event_loop
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native
 
-WAIT_S = 20
+WAIT_S = 60.0
 
 
 def test_a_link_that_was_lost_can_be_closed_and_written_to() -> None:

@@ -15,7 +15,7 @@ from raybroker.client.listener import instance as module
 from raybroker.client.listener.instance import Instance
 from raybroker.model.errors import ConnectionLostError, InvalidDestinationError
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Message:

@@ -19,7 +19,7 @@ from raybroker.client.io.io_thread import fulfil, refuse
 from raybroker.client.producer.send_future import SendFuture, fulfil_all
 from raybroker.errors import ConnectionLostError, IllegalStateError
 
-WAIT_S = 20
+WAIT_S = 60.0
 
 
 class Io:
