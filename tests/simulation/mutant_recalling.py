@@ -9,7 +9,7 @@ from raybroker.core.admission.removal import Removal
 from raybroker.core.delivery import consumer_commands, sharing
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.outcome import Recall
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from tests.simulation.mutation import Patch, mutant
 
 

@@ -13,15 +13,16 @@ from raybroker.core.outcome import Deliver, Outcome, Withdrawn
 from raybroker.core.topic import Topic
 from raybroker.core.unit_of_order import dispatch as ordered
 from raybroker.core.unit_of_order import state as orders
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order import unit_pending as pending
 from raybroker.core.unit_of_order.state import UnitState
 from raybroker.core.unit_of_order.unit import Unit, UnitOwner
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from tests.simulation.mutation import Patch, at_once, mutant
 
 
 @mutant("what comes after a returned message of its unit comes back with it")
 def later_ones_stay(patch: Patch) -> None:
-    patch.set(orders, "revoke", lambda units, held, consumers, first, out: [])
+    patch.set(pending, "revoke", lambda units, held, consumers, first, out: [])
 
 
 @mutant("a session is told which deliveries are void")
@@ -31,8 +32,8 @@ def void_not_told(patch: Patch) -> None:
         out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Withdrawn)]
         return found
 
-    old = orders.revoke
-    patch.set(orders, "revoke", revoke)
+    old = pending.revoke
+    patch.set(pending, "revoke", revoke)
 
 
 @mutant("a unit is with one session at a time")
@@ -53,22 +54,22 @@ def consumers_are_sessions(patch: Patch) -> None:
 
 @mutant("a unit is free only when nothing of it is left with its session")
 def free_after_the_first(patch: Patch) -> None:
-    def settled(self: UnitState, runs: Any) -> None:
-        runs = list(runs)
+    def settled(self: UnitPending, runs: Any) -> None:
+        runs, state = list(runs), self.state
         old(self, runs)
         for run in runs:
-            for name in self.names(run):
-                unit = self.units[name]
+            for name in state.names(run):
+                unit = state.units[name]
                 unit.held = 0
-                self.changed(unit)
+                state.changed(unit)
 
-    old = UnitState.settled
-    patch.set(UnitState, "settled", settled)
+    old = UnitPending.settled
+    patch.set(UnitPending, "settled", settled)
 
 
 @mutant("a unit of which a transaction has messages waits for its end")
 def staged_ignored(patch: Patch) -> None:
-    patch.set(UnitState, "stage", lambda self, items, txn, sign=1: None)
+    patch.set(UnitPending, "stage", lambda self, items, txn, sign=1: None)
 
 
 @mutant("what an open transaction sends has its place at once")
@@ -143,12 +144,12 @@ def units_not_written(patch: Patch) -> None:
 
 @mutant("what a prepared transaction has consumed blocks its units after a restart")
 def restage_without_units(patch: Patch) -> None:
-    patch.set(UnitState, "restage", lambda self, run, txn: None)
+    patch.set(UnitPending, "restage", lambda self, run, txn: None)
 
 
 @mutant("a removed message leaves its place")
 def removed_head_remembered(patch: Patch) -> None:
-    patch.set(UnitState, "_heads_gone", lambda self, runs: None)
+    patch.set(UnitPending, "_heads_gone", lambda self, runs: None)
 
 
 @mutant("a rolled back send leaves its places")
@@ -163,7 +164,7 @@ def owner_batches_of_free_units(patch: Patch) -> None:
 
 @mutant("what is packed for a session is unpacked when something comes before it")
 def owner_batches_stay_packed(patch: Patch) -> None:
-    patch.set(UnitState, "_unpack", lambda self, unit: None)
+    patch.set(UnitState, "unpack_owner", lambda self, unit: None)
 
 
 @mutant("what is packed for a session leaves in the order of its blocks")

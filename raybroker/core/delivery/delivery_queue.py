@@ -34,9 +34,9 @@ from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
-from raybroker.core.unit_of_order.dispatch import UnitPending
 from raybroker.core.unit_of_order.revocation import void
 from raybroker.core.unit_of_order.unit import Unit
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.failure import parted
 from raybroker.model.sort_keys import parse_sort_keys
@@ -114,7 +114,7 @@ class DeliveryQueue:
     @property
     def units(self) -> Mapping[str, Unit]:
         """Its units of order by name, of which messages were looked at."""
-        return self.pending.units if isinstance(self.pending, UnitPending) else {}
+        return self.pending.state.units if isinstance(self.pending, UnitPending) else {}
 
     def pending_with(self, ordinal: int) -> Pending:
         """Return what messages of a held block wait in; from its first block with a unit of order on, it knows

@@ -1,7 +1,7 @@
 """Messages of a delivery queue that wait for a consumer: what the queue needs of them, whoever keeps them.
 
 :class:`~raybroker.core.delivery.plain.PlainPending` keeps messages without units of order.  The other implementation
-is :class:`~raybroker.core.unit_of_order.dispatch.UnitPending`; it serves a queue as long as that has any unit.
+is :class:`~raybroker.core.unit_of_order.unit_pending.UnitPending`; it serves a queue as long as that has any unit.
 """
 
 from __future__ import annotations

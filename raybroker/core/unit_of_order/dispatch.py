@@ -29,80 +29,78 @@ _BIT: Final = tuple(1 << index for index in range(BLOCK_MESSAGES_MAX))
 Handed = list[tuple[Consumer, Run]]
 
 
-class UnitPending(UnitState):
-    """The units of order of a delivery queue, and how their messages are handed out."""
-
-    __slots__ = ()
-
-    def dispatch(self, hand_out: HandOut, dies: Dies) -> None:
-        consumers, unopened = self.plain.consumers, self.unopened
-        without: list[Consumer] = []
-        budget, news = OPEN_MESSAGES_MAX, self.news
-        while True:
-            turn = consumers.next_with_room()
-            if turn is None:
-                if not without or news == self.news:
-                    break
-                news = self.news  # What others took has made something ready for those that found nothing before.
-                consumers.turn.extend(without)
-                without.clear()
-                continue
-            consumer, room = turn
-            run = take(self, consumer, room) if not self.plain.by_keys else take_by_keys(self, consumer, room)
-            if run is not None:
-                handed = [(consumer, run)]
-            elif unopened and budget > 0:
-                budget -= unopened.queue[0].mask.bit_count()
-                handed = open_block(self, consumer, dies)
-                budget += sum(part.mask.bit_count() for _, part in handed)
-            else:
-                self.plain.unfinished = self.plain.unfinished or bool(unopened)
-                without.append(consumers.turn.popleft())
-                continue
-            for one, part in handed:
-                hand_out(one, part)
-            self.refresh()
-        if without:
+def dispatch(order: UnitState, hand_out: HandOut, dies: Dies) -> None:
+    consumers, unopened = order.plain.consumers, order.unopened
+    without: list[Consumer] = []
+    budget, news = OPEN_MESSAGES_MAX, order.news
+    while True:
+        turn = consumers.next_with_room()
+        if turn is None:
+            if not without or news == order.news:
+                break
+            news = order.news  # What others took has made something ready for those that found nothing before.
             consumers.turn.extend(without)
-            consumers.turn.rotate(-1)
+            without.clear()
+            continue
+        consumer, room = turn
+        run = take(order, consumer, room) if not order.plain.by_keys else take_by_keys(order, consumer, room)
+        if run is not None:
+            handed = [(consumer, run)]
+        elif unopened and budget > 0:
+            budget -= unopened.queue[0].mask.bit_count()
+            handed = open_block(order, consumer, dies)
+            budget += sum(part.mask.bit_count() for _, part in handed)
+        else:
+            order.plain.unfinished = order.plain.unfinished or bool(unopened)
+            without.append(consumers.turn.popleft())
+            continue
+        for one, part in handed:
+            hand_out(one, part)
+        order.refresh()
+    if without:
+        consumers.turn.extend(without)
+        consumers.turn.rotate(-1)
 
-    def has_for(self, consumer: Consumer) -> bool:
-        """Return whether it has a message for the consumer; when too much is unopened to know, the work is
-        unfinished."""
-        budget = OPEN_MESSAGES_MAX
-        while True:
-            owner = self.owners.get(consumer.owner or consumer.attachment)
-            if self.plain.backlog.has_for(consumer.selector):
-                return True
-            if owner is not None and (owner.owner_batches or owner.first(consumer.selector)):
-                return True
-            if not self.unopened:
-                return False
-            if budget <= 0:
-                self.plain.unfinished = True
-                return False
-            budget -= self.unopened.queue[0].mask.bit_count()
-            _open_slowly(self)
-            self.refresh()
 
-    def sort_some(self) -> bool:
-        """Sort some of the backlog, and go on opening blocks although nobody asks, if what is next may be in any of
-        them."""
-        budget = OPEN_MESSAGES_MAX if self.hasty else 0
-        while self.unopened and budget > 0:
-            budget -= self.unopened.queue[0].mask.bit_count()
-            _open_slowly(self)
-        if self.hasty:
-            self.refresh()
-        opening = self.hasty and bool(self.unopened)
-        return self.plain.sort_some(self.classify) or opening
+def has_for(order: UnitState, consumer: Consumer) -> bool:
+    """Return whether it has a message for the consumer; when too much is unopened to know, the work is
+    unfinished."""
+    budget = OPEN_MESSAGES_MAX
+    while True:
+        owner = order.owners.get(consumer.owner or consumer.attachment)
+        if order.plain.backlog.has_for(consumer.selector):
+            return True
+        if owner is not None and (owner.owner_batches or owner.first(consumer.selector)):
+            return True
+        if not order.unopened:
+            return False
+        if budget <= 0:
+            order.plain.unfinished = True
+            return False
+        budget -= order.unopened.queue[0].mask.bit_count()
+        _open_slowly(order)
+        order.refresh()
 
-    def settle(self) -> None:
-        """Find which message of each unit is next, after a change; nothing is left of units without messages."""
-        self.unpack_if_hasty()
-        self.refresh()
-        if self.unopened and self.hasty and not self.plain.unfinished:
-            self.plain.unfinished = self.sort_some()
+
+def sort_some(order: UnitState) -> bool:
+    """Sort some of the backlog, and go on opening blocks although nobody asks, if what is next may be in any of
+    them."""
+    budget = OPEN_MESSAGES_MAX if order.hasty else 0
+    while order.unopened and budget > 0:
+        budget -= order.unopened.queue[0].mask.bit_count()
+        _open_slowly(order)
+    if order.hasty:
+        order.refresh()
+    opening = order.hasty and bool(order.unopened)
+    return order.plain.sort_some(order.classify) or opening
+
+
+def settle(order: UnitState) -> None:
+    """Find which message of each unit is next, after a change; nothing is left of units without messages."""
+    order.unpack_if_hasty()
+    order.refresh()
+    if order.unopened and order.hasty and not order.plain.unfinished:
+        order.plain.unfinished = sort_some(order)
 
 
 # ---- what is opened --------------------------------------------------------------------------------------------------

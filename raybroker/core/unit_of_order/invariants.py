@@ -11,7 +11,8 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.state import UnitState
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.model.definitions.pauses import CONSUMPTION
 
 Place = tuple[int, int]
@@ -20,11 +21,11 @@ Place = tuple[int, int]
 
 def check_units(destination: Destination, queue: DeliveryQueue) -> None:
     """Raises AssertionError that says which invariant does not hold."""
-    order = queue.pending
     rows = _rows(destination, queue)
-    if not isinstance(order, UnitPending):
+    if not isinstance(queue.pending, UnitPending):
         assert not rows, f"messages of units {sorted(rows)[:3]} are in a delivery queue that knows of none"
         return
+    order = queue.pending.state
     assert not order.dirty, "units have changed and were not looked at"
     behind = [run for unit in order.units.values() for run in unit.waiting()]
     packed = _packed(order)
@@ -38,7 +39,7 @@ def check_units(destination: Destination, queue: DeliveryQueue) -> None:
         _check_unit(destination, queue, order, name, found, packed.get(name, []))
 
 
-def _packed(order: UnitPending) -> dict[str, list[Place]]:
+def _packed(order: UnitState) -> dict[str, list[Place]]:
     """Unit → what is in owner batches of it, in order; they are with the unit's owner."""
     found: dict[str, list[Place]] = {}
     for owner in order.owners.values():
@@ -80,7 +81,7 @@ def _rows(destination: Destination, queue: DeliveryQueue) -> dict[str, dict[Plac
             if number == queue.number:
                 add(item.run.ordinal, item.run.mask, "staged", f"transaction {txn}")
     if isinstance(queue.pending, UnitPending):
-        for ordinal, mask in queue.pending.reserved.items():
+        for ordinal, mask in queue.pending.state.reserved.items():
             add(ordinal, mask, "invisible")
     return rows
 
@@ -88,7 +89,7 @@ def _rows(destination: Destination, queue: DeliveryQueue) -> dict[str, dict[Plac
 def _check_unit(
     destination: Destination,
     queue: DeliveryQueue,
-    order: UnitPending,
+    order: UnitState,
     name: str,
     found: dict[Place, tuple[str, str | int]],
     packed: list[Place],
@@ -135,7 +136,7 @@ def _check_unit(
 
 def _check_served(
     queue: DeliveryQueue,
-    order: UnitPending,
+    order: UnitState,
     name: str,
     first: Place,
     found: dict[Place, tuple[str, str | int]],
@@ -156,7 +157,7 @@ def _eligible(queue: DeliveryQueue, owners: set[str | int]) -> Iterator[Consumer
             yield consumer
 
 
-def _wants(queue: DeliveryQueue, order: UnitPending, consumer: Consumer, at: Place) -> bool:
+def _wants(queue: DeliveryQueue, order: UnitState, consumer: Consumer, at: Place) -> bool:
     if consumer.selector < 0:
         return True
     for run in order.plain.backlog.runs():

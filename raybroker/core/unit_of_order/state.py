@@ -19,19 +19,16 @@ its unit that were handled meanwhile: to hold those back while another host is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import merge
+from collections.abc import Iterable, Iterator
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
-from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.plain import PlainPending
-from raybroker.core.delivery.run import Run, position
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import Contents
-from raybroker.core.selector.content import Content
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.owner_batches import take_first, take_out, unpack, unpack_all
-from raybroker.core.unit_of_order.revocation import First, first_overtaken, first_returned, revoke
 from raybroker.core.unit_of_order.unit import Unit, UnitOwner, by_unit
 from raybroker.core.unit_of_order.unopened_blocks import UnopenedBlocks
 
@@ -75,10 +72,6 @@ class UnitState:
         self.contents = Contents(step.peek)
 
     @property
-    def idle(self) -> bool:
-        return not self.units and not self.unopened
-
-    @property
     def count(self) -> int:
         return self.plain.backlog.count + self.behind + self.unopened.count
 
@@ -106,45 +99,26 @@ class UnitState:
 
     # ---- coming in -------------------------------------------------------------------------------------------------
 
-    def append(self, run: Run, content: Content | None = None) -> None:
-        self.put_back(run)
-
-    def put_back(self, run: Run) -> None:
-        """Add messages that can be delivered: new ones, returned ones, or ones that were blocked."""
-        ordered = run.mask & self.held[run.ordinal].ordered
-        self._visible(run.ordinal, ordered)
-        if run.ordinal > self.unopened.opened:
-            if not self.count:
-                self.unopened.begin_anew()
-            self.unopened.add(run)
-        else:
-            self.unopened.meet(run.priority)
-            if ordered:
-                self.put_behind(run._replace(mask=ordered))
-            if run.mask != ordered:
-                self.to_bucket(run._replace(mask=run.mask & ~ordered))
-        self.step.touch(self.number)
-
     def put_behind(self, run: Run) -> None:
         """Add messages of an opened block to their units."""
         names = self.held[run.ordinal].columns.units
         arrival, ordinal, _, attempts, failures, priority = run
         for name, mask in by_unit(names, run.mask).items():
-            unit = self._unit(name)
+            unit = self.unit_named(name)
             for index in pk.indexes(mask) if unit.blocked else ():
                 unit.unblock(ordinal, index)
-            self._unpack(unit)
+            self.unpack_owner(unit)
             unit.insert(Run(arrival, ordinal, mask, attempts, failures, priority))
             self.dirty[unit] = None
         self.behind += run.mask.bit_count()
 
-    def _unit(self, name: str) -> Unit:
+    def unit_named(self, name: str) -> Unit:
         unit = self.units.get(name)
         if unit is None:
             unit = self.units[name] = Unit(name)
         return unit
 
-    def _unpack(self, unit: Unit) -> None:
+    def unpack_owner(self, unit: Unit) -> None:
         """Unpack the owner's batches: the unit has to hold its waiting messages itself."""
         if unit.batched:
             assert unit.owner is not None
@@ -154,7 +128,7 @@ class UnitState:
         for unit in units:
             self.list_again(unit)
 
-    def _unpack_all(self, ordinals: Iterable[int] | None = None) -> None:
+    def unpack_owners(self, ordinals: Iterable[int] | None = None) -> None:
         self._list_all(unpack_all(self.units, self.held, self.owners.values(), ordinals))
 
     def hold_place(self, run: Run) -> None:
@@ -169,44 +143,17 @@ class UnitState:
             self.step.touch(self.number)
             return
         for name, mask in by_unit(names, ordered).items():
-            unit = self._unit(name)
-            self._unpack(unit)
+            unit = self.unit_named(name)
+            self.unpack_owner(unit)
             for index in pk.indexes(mask):
                 unit.hold_place(run.ordinal, index)
             self.changed(unit)
 
-    def reserve(self, run: Run) -> None:
-        """Reserve the places of messages that an open transaction has sent; they are not visible."""
-        self.hold_place(run)
-        ordered = run.mask & self.held[run.ordinal].ordered
-        if ordered:
-            self.reserved[run.ordinal] = self.reserved.get(run.ordinal, 0) | ordered
-
-    def unreserve(self, ordinal: int, mask: int) -> None:
-        self.forget(ordinal, mask)
-        self.reserved.pop(ordinal, None)
-
-    def _visible(self, ordinal: int, mask: int) -> None:
+    def show(self, ordinal: int, mask: int) -> None:
         if ordinal in self.reserved:
             self.reserved[ordinal] &= ~mask
             if not self.reserved[ordinal]:
                 del self.reserved[ordinal]
-
-    def forget(self, ordinal: int, mask: int) -> None:
-        """Drop blocked messages of a block that is still held."""
-        block = self.held[ordinal]
-        ordered, names = mask & block.ordered, block.columns.units
-        if not ordered or names is None:
-            return
-        self._visible(ordinal, ordered)
-        if ordinal > self.unopened.opened:
-            self.unopened.forget(ordinal, ordered)
-            self.step.touch(self.number)
-            return
-        for name, some in by_unit(names, ordered).items():
-            unit = self.units.get(name)
-            if unit is not None and sum(unit.unblock(ordinal, index) for index in pk.indexes(some)):
-                self.changed(unit)
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
@@ -236,124 +183,9 @@ class UnitState:
         take_first(self.units, self.held, owner, mask)
         self.behind -= mask.bit_count()
 
-    def settled(self, runs: Iterable[Run]) -> None:
-        """These messages are settled and block their units no longer."""
-        units, dirty = self.units, self.dirty
-        for run in runs:
-            block = self.held[run.ordinal]
-            names = block.columns.units or ()
-            for name in pk.chosen(names, run.mask & block.ordered) if names else ():
-                unit = units[name]  # type: ignore[index]  # a name was found above
-                unit.held -= 1
-                if not unit.held:
-                    dirty[unit] = None
-        if dirty:
-            self.step.touch(self.number)
-
-    def returned(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Later messages of their units come with them."""
-        return self._revoke(first_returned(self.units, self.held, deliveries))
-
-    def overtaken(self, runs: Iterable[Run]) -> list[Delivery]:
-        """Later messages of their units come with them."""
-        return self._revoke(first_overtaken(self.units, self.held, runs))
-
-    def _revoke(self, first: First) -> list[Delivery]:
-        for unit in first:
-            self.changed(unit)
-        return revoke(self.units, self.held, self.plain.consumers, first, self.step.out)
-
     # ---- transactions ----------------------------------------------------------------------------------------------
 
-    def staged_elsewhere(self, deliveries: Iterable[Delivery], txn: int) -> str | None:
-        for item in deliveries:
-            for name in self.names(item.run):
-                unit = self.units[name]
-                if unit.staged and unit.txn != txn:
-                    return name
-        return None
-
-    def stage(self, deliveries: Iterable[Delivery], txn: int, sign: int = 1) -> None:
-        for item in deliveries:
-            for name in self.names(item.run):
-                unit = self.units[name]
-                self._unpack(unit)
-                unit.staged += sign
-                unit.txn = txn
-                self.changed(unit)
-
-    def restage(self, run: Run, txn: int) -> None:
-        """A restart found messages acknowledged in a prepared transaction."""
-        names = self.held[run.ordinal].columns.units
-        owner = self.owners.setdefault(-txn, UnitOwner(-txn))
-        for name, mask in by_unit(names, run.mask).items():
-            unit = self._unit(name)
-            if unit.owner is None or unit.owner is owner:
-                self.hold(unit, owner, mask.bit_count())
-            else:
-                unit.held += mask.bit_count()
-            unit.staged += mask.bit_count()
-            unit.txn = txn
-            self.changed(unit)
-
     # ---- leaving ---------------------------------------------------------------------------------------------------
-
-    def remove(self, chosen: Mapping[int, int]) -> list[Run]:
-        heads = self.plain.backlog.remove(chosen)
-        self._heads_gone(heads)
-        removed: list[Run] = []
-        self._unpack_all(chosen)
-        for ordinal, mask in chosen.items():
-            block = self.held.get(ordinal)
-            if block is None or block.columns.units is None or ordinal > self.unopened.opened:
-                continue
-            for name, some in by_unit(block.columns.units, mask & block.ordered).items():
-                unit = self.units.get(name)
-                found = unit.remove(ordinal, some) if unit is not None else []
-                if unit is not None and found:
-                    removed += found
-                    self.changed(unit)
-        self.behind -= sum(run.count for run in removed)
-        return heads + removed + self.unopened.remove(chosen)
-
-    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
-        runs = self._oldest(lowest_priority)
-        return runs[0] if runs else None
-
-    def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
-        mask, runs = 0, self._oldest(lowest_priority)
-        for run in runs:
-            mask |= run.mask
-        return self.remove({runs[0].ordinal: pk.lowest(mask, room)}) if runs else []
-
-    def _oldest(self, lowest_priority: bool) -> list[Run]:
-        """What waits of the oldest block, or of the oldest one of the lowest priority."""
-        runs = [*self.plain.backlog.runs(), *self.own_runs()]
-        if lowest_priority and runs:
-            lowest = min(run.priority for run in runs)
-            runs = [run for run in runs if run.priority == lowest]
-        oldest = min((run.ordinal for run in runs), default=0)
-        return sorted((run for run in runs if run.ordinal == oldest), key=lambda run: run.mask & -run.mask)
-
-    def _heads_gone(self, runs: Iterable[Run]) -> None:
-        """Messages were removed from the buckets for good."""
-        for run in runs:
-            for name in self.names(run):
-                unit = self.units[name]
-                unit.head = None
-                self.changed(unit)
-
-    def clear(self) -> list[Run]:
-        """Places of open transactions stay."""
-        runs = [*self.plain.backlog.clear(), *self.own_runs()]
-        self.unopened.keep_only(self.reserved)
-        for owner in self.owners.values():
-            owner.owner_batches.clear()
-        for unit in self.units.values():
-            unit.clear(self.reserved)
-            self.changed(unit)
-        self.behind = 0
-        return runs
 
     def own_runs(self) -> Iterator[Run]:
         """Everything that waits in unopened blocks and behind, and not on the buckets."""
@@ -362,22 +194,6 @@ class UnitState:
         for owner in self.owners.values():
             yield from owner.owner_batches
         yield from self.unopened.runs()
-
-    def runs(self) -> Iterator[Run]:
-        own = sorted(self.own_runs(), key=lambda run: (-run.priority, *position(run)))
-        return merge(self.plain.backlog.runs(), own, key=lambda run: (-run.priority, *position(run)))
-
-    def tried(self) -> Iterator[Run]:
-        yield from self.plain.backlog.tried()
-        for run in self.own_runs():
-            if run.attempts or run.failures:
-                yield run
-
-    def consumer_left(self) -> None:
-        """Forget sessions that have nothing and nobody."""
-        there = {c.owner or c.attachment for c in self.plain.consumers.by_attachment.values()}
-        for name in [n for n, owner in self.owners.items() if not owner.units and n not in there]:
-            del self.owners[name]
 
     # ---- which is next ---------------------------------------------------------------------------------------------
 
@@ -458,13 +274,4 @@ class UnitState:
     def unpack_if_hasty(self) -> None:
         """Owner batches are for delivery queues where nothing comes before what came first."""
         if self.hasty:
-            self._unpack_all()
-
-    def selectors_changed(self) -> None:
-        """Determine anew what is next for each owner."""
-        self.plain.selectors_changed()
-        self._unpack_all()
-        for unit in self.units.values():
-            if unit.listed is not None:
-                unit.listed = None
-                self.changed(unit)
+            self.unpack_owners()

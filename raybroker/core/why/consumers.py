@@ -10,7 +10,7 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import RunContent
 from raybroker.core.delivery.window import CreditWindow, DrainWindow, PrefetchWindow
 from raybroker.core.selector.content import Content
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.why.pauses import consumption_paused
 from raybroker.core.why.reason import Reason
 from raybroker.core.why.selectors import mismatch
@@ -127,8 +127,9 @@ def _nothing_for(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
     if not isinstance(pending, UnitPending):
         text = f"has a selector, and none of the {pending.count} messages that wait is known to match it"
         return [_of(consumer, "nothing_matches", text, messages=pending.count)]
-    owner = pending.owners.get(consumer.owner or consumer.attachment)
-    if pending.unopened or (owner is not None and (owner.owner_batches or owner.first(consumer.selector) is not None)):
+    order = pending.state
+    owner = order.owners.get(consumer.owner or consumer.attachment)
+    if order.unopened or (owner is not None and (owner.owner_batches or owner.first(consumer.selector) is not None)):
         return []
-    text = f"has nothing to get: {pending.behind} messages wait for sessions that have their units of order"
-    return [_of(consumer, "units_elsewhere", text, messages=pending.behind)]
+    text = f"has nothing to get: {order.behind} messages wait for sessions that have their units of order"
+    return [_of(consumer, "units_elsewhere", text, messages=order.behind)]

@@ -13,8 +13,8 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
 from raybroker.core.selector.content import Content
 from raybroker.core.staged_transaction import StagedTransaction
-from raybroker.core.unit_of_order.dispatch import UnitPending
 from raybroker.core.unit_of_order.unit import Unit, UnitOwner
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.why.consumers import obstacles, unselected
 from raybroker.core.why.pauses import consumption_paused, insertion_paused
 from raybroker.core.why.place import Place, place_of, unit_of
@@ -200,7 +200,7 @@ def _order(queue: DeliveryQueue, ready: list[Consumer], run: Run) -> list[Reason
         text = "a batch is gathered, as messagingPerformancePreference says"
         since_ms = wait.since_ms + step.ahead_ms if wait.since_ms is not None else 0
         return [Reason("batch_wait", text, {"since_ms": since_ms, "until_ms": until_ms + step.ahead_ms})]
-    if isinstance(queue.pending, UnitPending) and run.ordinal > queue.pending.unopened.opened:
+    if isinstance(queue.pending, UnitPending) and run.ordinal > queue.pending.state.unopened.opened:
         return [Reason("behind", "blocks before it are looked at first")]
     for consumer in ready:
         first = queue.plain.backlog.first(consumer.selector)

@@ -11,8 +11,8 @@ from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.staged_transaction import StagedTransaction
-from raybroker.core.unit_of_order.dispatch import UnitPending
 from raybroker.core.unit_of_order.unit import Unit
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 
 
 class Place(NamedTuple):
@@ -101,8 +101,8 @@ def _waiting(queue: DeliveryQueue, ordinal: int, bit: int) -> Run | None:
     pending = queue.pending
     if isinstance(pending, UnitPending):
         _, unit = unit_of(queue, ordinal, bit)
-        if ordinal > pending.unopened.opened:
-            return _sorted(pending.unopened.queue, ordinal, bit)
+        if ordinal > pending.state.unopened.opened:
+            return _sorted(pending.state.unopened.queue, ordinal, bit)
         if unit is not None and unit.head != (ordinal, bit):
             return _sorted(unit.waiting(), ordinal, bit)
     for run in queue.plain.tried():

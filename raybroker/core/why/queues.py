@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.why.consumers import obstacles_and_selector
 from raybroker.core.why.messages import CONSUMERS_MAX
 from raybroker.core.why.pauses import consumption_paused, insertion_paused
@@ -19,9 +19,9 @@ def standing(queue: DeliveryQueue) -> list[Reason]:
     if pending.count:
         for consumer in consumers[:CONSUMERS_MAX]:
             found += obstacles_and_selector(queue, consumer)
-        if isinstance(pending, UnitPending) and pending.behind:
-            text = f"{pending.behind} messages wait behind earlier ones of their units of order"
-            found.append(Reason("unit_earlier", text, {"messages": pending.behind}))
+        if isinstance(pending, UnitPending) and pending.state.behind:
+            text = f"{pending.state.behind} messages wait behind earlier ones of their units of order"
+            found.append(Reason("unit_earlier", text, {"messages": pending.state.behind}))
         if queue.plain.unfinished:
             found.append(Reason("sorting", "messages are being compared with the selectors of the consumers"))
     else:

@@ -8,7 +8,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver, Outcome
 from raybroker.core.unit_of_order import dispatch
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 from tests.unit.core.test_unit_order import TXN, Queue
 
 
@@ -27,7 +27,7 @@ def packed(destination: Queue) -> list[int]:
     pending = destination.queue.pending
     if not isinstance(pending, UnitPending):
         return []
-    return [run.count for owner in pending.owners.values() for run in owner.owner_batches]
+    return [run.count for owner in pending.state.owners.values() for run in owner.owner_batches]
 
 
 def busy(limit: int = 4, **attributes: int) -> tuple[Queue, int, int]:
@@ -172,7 +172,7 @@ def test_a_purge_takes_owner_batches_too() -> None:
     assert packed(destination) == []
     assert destination.got(ack(destination, one, "a1 b1 a2 b2")) == ""
     assert isinstance(destination.queue.pending, UnitPending)
-    assert destination.queue.pending.behind == 0
+    assert destination.queue.pending.state.behind == 0
 
 
 def test_one_message_is_taken_out_of_a_batch() -> None:

@@ -15,7 +15,7 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order import dispatch
-from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 
 NOW = 1_000
 
@@ -77,7 +77,7 @@ def test_all_messages_of_a_unit_go_to_who_has_its_first_and_a_block_in_one_deliv
     destination.put("c")
     destination.put("a c")
     assert sorted(destination.dispatch()) == [(7, "a3"), (8, "c2"), (8, "c3")]
-    assert {name: unit.held for name, unit in destination.pending.units.items()} == {"a": 3, "b": 1, "c": 2}
+    assert {name: unit.held for name, unit in destination.pending.state.units.items()} == {"a": 3, "b": 1, "c": 2}
 
 
 def test_free_units_of_a_large_block_go_in_equal_parts_to_those_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +103,11 @@ def test_what_its_session_has_no_room_for_waits_for_it_and_is_nobody_elses() -> 
     destination.consumer(8, 9)
     destination.put("c a b")
     assert destination.dispatch() == [(8, "c2")]
-    assert (destination.pending.count, destination.pending.behind) == (3, 3)
+    assert (destination.pending.count, destination.pending.state.behind) == (3, 3)
     one.window.granted(9)
     destination.consumers.offer(one)
     assert destination.dispatch() == [(7, "a1"), (7, "a2 b2")]
-    assert (destination.pending.count, destination.pending.behind) == (0, 0)
+    assert (destination.pending.count, destination.pending.state.behind) == (0, 0)
 
 
 def test_a_unit_is_free_for_others_once_its_session_has_settled_all_it_had() -> None:
@@ -165,9 +165,9 @@ def test_a_higher_priority_goes_first_wherever_its_block_is() -> None:
 def test_nothing_is_opened_for_nobody() -> None:
     destination = Ordered()
     destination.put("a b")
-    assert (destination.dispatch(), len(destination.pending.unopened.queue)) == ([], 1)
+    assert (destination.dispatch(), len(destination.pending.state.unopened.queue)) == ([], 1)
     destination.consumer(7, 0)
-    assert (destination.dispatch(), len(destination.pending.unopened.queue)) == ([], 1)
+    assert (destination.dispatch(), len(destination.pending.state.unopened.queue)) == ([], 1)
 
 
 def test_one_step_opens_so_many_blocks_for_nobody_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,12 +180,12 @@ def test_one_step_opens_so_many_blocks_for_nobody_and_the_next_goes_on(monkeypat
         destination.put("a a")
     destination.consumer(8, 9)
     assert destination.dispatch() == []
-    assert (destination.plain.unfinished, len(destination.pending.unopened.queue)) == (True, 3)
+    assert (destination.plain.unfinished, len(destination.pending.state.unopened.queue)) == (True, 3)
     eight = destination.consumers.by_attachment[8]
     for unfinished, left in ((True, 1), (False, 0)):
         destination.plain.unfinished = False
         assert not destination.pending.has_for(eight)
-        assert (destination.plain.unfinished, len(destination.pending.unopened.queue)) == (unfinished, left)
+        assert (destination.plain.unfinished, len(destination.pending.state.unopened.queue)) == (unfinished, left)
 
 
 def test_it_knows_whether_there_is_something_for_a_consumer() -> None:
@@ -207,4 +207,4 @@ def test_it_is_idle_when_no_unit_has_messages_any_more() -> None:
     assert not destination.pending.idle
     destination.settled(one, 1, 2)
     destination.pending.settle()
-    assert (destination.pending.idle, destination.pending.units) == (True, {})
+    assert (destination.pending.idle, destination.pending.state.units) == (True, {})

@@ -9,7 +9,7 @@ from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.step import Step
-from raybroker.core.unit_of_order.state import UnitState
+from raybroker.core.unit_of_order.unit_pending import UnitPending
 
 TXN = 5
 
@@ -23,7 +23,8 @@ class DrivenDestination:
         self.held: dict[int, BlockEntry] = {}
         self.consumers = Consumers()
         self.plain = PlainPending(self.consumers, SelectorIndex(self.step.peek))
-        self.state = UnitState(1, self.plain, self.step, self.held, 1_000)
+        self.pending = UnitPending(1, self.plain, self.step, self.held, 1_000)
+        self.state = self.pending.state
 
     def block(self, text: str) -> Run:
         names = tuple(None if name == "-" else name for name in text.split())
@@ -33,7 +34,7 @@ class DrivenDestination:
 
     def put(self, text: str) -> Run:
         run = self.block(text)
-        self.state.put_back(run)
+        self.pending.put_back(run)
         self.state.refresh()
         return run
 
@@ -56,7 +57,7 @@ class DrivenDestination:
         return self.consumers.by_attachment[number]
 
     def settle(self, number: int, first: int, last: int) -> None:
-        self.state.settled([item.run for item in self.consumer(number).settle(first, last)])
+        self.pending.settled([item.run for item in self.consumer(number).settle(first, last)])
         self.state.refresh()
 
     def heads(self) -> list[tuple[int, int]]:
@@ -96,7 +97,7 @@ def test_what_follows_a_message_that_cannot_go_waits_for_it() -> None:
     destination.state.hold_place(blocked)
     destination.put("a b")
     assert destination.heads() == [(2, 0b10)]
-    destination.state.forget(1, 0b01)
+    destination.pending.forget(1, 0b01)
     destination.state.refresh()
     assert destination.heads() == [(2, 0b11)]
 
@@ -106,20 +107,20 @@ def test_an_earlier_message_that_becomes_visible_takes_the_place_of_the_later_on
     sent = destination.block("a")
     destination.put("a")
     assert destination.heads() == [(2, 0b1)]
-    destination.state.reserve(sent)
+    destination.pending.reserve(sent)
     destination.state.refresh()
     assert destination.heads() == []
     assert destination.state.reserved == {1: 0b1}
-    destination.state.put_back(sent)
+    destination.pending.put_back(sent)
     destination.state.refresh()
     assert (destination.heads(), destination.state.reserved, destination.state.behind) == ([(1, 0b1)], {}, 1)
 
 
 def test_a_rolled_back_send_leaves_its_place() -> None:
     destination = DrivenDestination()
-    destination.state.reserve(destination.block("a a"))
+    destination.pending.reserve(destination.block("a a"))
     destination.put("a")
-    destination.state.unreserve(1, 0b11)
+    destination.pending.unreserve(1, 0b11)
     destination.state.refresh()
     assert (destination.heads(), destination.state.reserved) == ([(2, 0b1)], {})
 
@@ -129,10 +130,10 @@ def test_a_unit_with_acknowledgements_in_a_transaction_stands_still_until_it_end
     destination.put("a a")
     destination.take(7)
     (item,) = destination.consumer(7).unsettled
-    destination.state.stage([item], TXN)
-    assert destination.state.staged_elsewhere([item], TXN) is None
-    assert destination.state.staged_elsewhere([item], TXN + 1) == "a"
-    destination.state.stage([item], TXN, -1)
+    destination.pending.stage([item], TXN)
+    assert destination.pending.staged_elsewhere([item], TXN) is None
+    assert destination.pending.staged_elsewhere([item], TXN + 1) == "a"
+    destination.pending.stage([item], TXN, -1)
     destination.settle(7, 1, 1)
     assert destination.heads() == [(1, 0b10)]
 
@@ -140,7 +141,7 @@ def test_a_unit_with_acknowledgements_in_a_transaction_stands_still_until_it_end
 def test_what_is_removed_lets_the_next_of_its_unit_go() -> None:
     destination = DrivenDestination()
     destination.put("a a a")
-    assert [(run.ordinal, run.mask) for run in destination.state.remove({1: 0b011})] == [(1, 0b001), (1, 0b010)]
+    assert [(run.ordinal, run.mask) for run in destination.pending.remove({1: 0b011})] == [(1, 0b001), (1, 0b010)]
     destination.state.refresh()
     assert (destination.heads(), destination.state.behind) == ([(1, 0b100)], 0)
 
@@ -148,8 +149,8 @@ def test_what_is_removed_lets_the_next_of_its_unit_go() -> None:
 def test_a_purge_keeps_the_places_of_open_transactions() -> None:
     destination = DrivenDestination()
     destination.put("a a b")
-    destination.state.reserve(destination.block("a"))
-    assert sum(run.count for run in destination.state.clear()) == 3
+    destination.pending.reserve(destination.block("a"))
+    assert sum(run.count for run in destination.pending.clear()) == 3
     destination.state.refresh()
     assert (list(destination.state.units), destination.state.count) == (["a"], 0)
     destination.put("a")
@@ -158,7 +159,8 @@ def test_a_purge_keeps_the_places_of_open_transactions() -> None:
 
 def test_blocks_wait_unopened_until_somebody_wants_them() -> None:
     destination = DrivenDestination()
-    destination.state = UnitState(1, destination.plain, destination.step, destination.held, 0)
+    destination.pending = UnitPending(1, destination.plain, destination.step, destination.held, 0)
+    destination.state = destination.pending.state
     destination.put("a a")
     assert (
         destination.heads(),
@@ -174,9 +176,9 @@ def test_sessions_without_messages_are_forgotten_when_their_consumers_have_left(
     destination.take(7)
     destination.consumer(7).owner = "session"
     destination.state.owner_of(destination.consumer(7))
-    destination.state.consumer_left()
+    destination.pending.consumer_left()
     assert set(destination.state.owners) == {7, "session"}
     destination.settle(7, 1, 1)
     destination.consumers.by_attachment.clear()
-    destination.state.consumer_left()
+    destination.pending.consumer_left()
     assert destination.state.owners == {}
