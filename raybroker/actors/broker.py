@@ -13,7 +13,6 @@ import contextlib
 import logging
 import os
 import shutil
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +23,7 @@ import ray
 from raybroker.actors import runtime
 from raybroker.actors.at_once import in_parallel
 from raybroker.actors.broker_peers import START_S, STARTING_S, Brokers, Carrier, RayPaths, RayPeers
+from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
@@ -36,6 +36,7 @@ from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
+from raybroker.actors.tenure import Tenure
 from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, BrokerProcess, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
@@ -47,7 +48,7 @@ from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.events import HostBack
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
-from raybroker.config import Config
+from raybroker.cluster.saved_record import life_frame
 from raybroker.config.brokers import BrokerPlan
 from raybroker.config.live import LiveConfig
 from raybroker.logs.audit import Audit
@@ -66,6 +67,7 @@ from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
 from raybroker.store.sql.database import UnreachableError
+from raybroker.store.sql.opening import holder_of
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
@@ -98,17 +100,6 @@ EXIT_HALTED: Final = 4
 """Exit status of a broker that another instance has replaced, or whose record cannot be written."""
 
 log = logging.getLogger("raybroker.broker")
-
-
-@dataclass(frozen=True)
-class BrokerSpec:
-    """What a broker needs to start again."""
-
-    cluster: str
-    broker: str
-    directory: str
-    config: Config
-    plan: BrokerPlan
 
 
 class _WhenReady:
@@ -196,8 +187,9 @@ class BrokerActor:
         owner = f"{spec.cluster}/{spec.broker}"
         ownership.check(self._directory, owner)
         saved = Catalogue.load(self._directory)
-        if saved is None:
-            saved = self._new_catalogue()
+        self._tenure = Tenure(spec) if spec.tenure else None
+        if saved is None or self._tenure is not None:
+            saved = self._whole_catalogue(saved)
             saved.save(self._directory)
         ownership.claim(self._directory, owner)
         self._catalogue = saved
@@ -225,6 +217,7 @@ class BrokerActor:
                 (
                     lambda: {**self._observing.row(), "host_restarts_total": self._watch.restarts},
                     self._memory.figures,
+                    *((self._tenure.figures,) if self._tenure is not None else ()),
                 ),
             ),
         )
@@ -273,18 +266,30 @@ class BrokerActor:
             ("message forwarding", self._cluster.forwarding.run),
             ("memory levels", self._memory.run),
             ("thresholds", self._broker.thresholds.run),
+            *((("shared store", self._tenure.watch.run),) if self._tenure is not None else ()),
         ):
             loops.keep(name, run)
+        self._attempt(loops)
+
+    def _attempt(self, loops: Supervisor) -> None:
+        """Begin what is done when it returns."""
         loops.attempt("forwarding agents", self._cluster.agents.run)  # It returns where agents do not run.
         loops.attempt("bootstrap", self._bootstrap)
         loops.attempt("connection services", self._services.run)
-        loops.once("signs of life", self._signs.open(spec.config["raybroker.data.ports"]))
+        loops.once("signs of life", self._signs.open(self._spec.config["raybroker.data.ports"]))
 
-    def _new_catalogue(self) -> Catalogue:
+    def _whole_catalogue(self, saved: Catalogue | None) -> Catalogue:
+        """The catalogue of a broker that has none here, or has it in the database."""
+        token = entropy.token(TOKEN_BYTES)
+        made = partial(self._new_catalogue, token)
+        return made() if self._tenure is None else self._tenure.catalogue(saved, made, token)
+
+    def _new_catalogue(self, token: bytes) -> Catalogue:
         """Make the catalogue of a broker that has none: a new one, or one whose tables in a database have outlived its
         machine."""
-        spec, token = self._spec, entropy.token(TOKEN_BYTES)
-        hosts = hosts_of(spec.config, self._directory, spec.cluster, spec.broker, token)
+        spec = self._spec
+        holder = spec.holder or holder_of(token)
+        hosts = hosts_of(spec.config, self._directory, spec.cluster, spec.broker, holder)
         return Catalogue(token, next_id=1 + max((int(host[1:]) for host in hosts), default=0), hosts=hosts)
 
     def _processes(self) -> dict[str, tuple[HostPort, int]]:
@@ -298,6 +303,8 @@ class BrokerActor:
         spec, clock = self._spec, SystemClock()
         file = RecordFile(self._directory / "record")
         frames = opened(file)
+        if not frames and spec.after:  # The others would take an incarnation that is not later for the one before.
+            frames = [life_frame(spec.after, "")]
         try:
             table = shared_table(spec.plan, self._config, self._directory.parent)
             member = Member(
@@ -324,8 +331,24 @@ class BrokerActor:
             table=table,
         )
         paths = RayPaths(spec.cluster, self._ensure_paths)
+        if self._tenure is not None:
+            self._tenure.begin(
+                clustering,
+                self._config,
+                clock,
+                actor=type(self),
+                node=self._node,
+                ending=lambda: self._broker.ending,
+                hosts=lambda: (host for host, how in self._catalogue.hosts.items() if how != IN_BROKER),
+            )
         cluster = ClusterBroker(
-            self._broker, clustering, self._peers, paths, lambda: self._nodes, RayHands(spec.cluster)
+            self._broker,
+            clustering,
+            self._peers,
+            paths,
+            lambda: self._nodes,
+            RayHands(spec.cluster),
+            None if self._tenure is None else self._tenure.watch,
         )
         self._observing = Observing(spec.cluster, self._directory, self._broker, cluster, self._peers, paths)
         self._observing.start()
@@ -359,7 +382,7 @@ class BrokerActor:
 
     async def _ensure_paths(self) -> None:
         """Have the path service started where its map is; the record says where that is, from its first use on."""
-        if await in_daemon_thread(runtime.find_actor, runtime.path_name(self._spec.cluster)) is not None:
+        if await in_daemon_thread(runtime.find_paths, self._spec.cluster) is not None:
             return
         keeper = await self._cluster.keeper_of_paths()
         if keeper == self._spec.broker:
@@ -370,8 +393,9 @@ class BrokerActor:
     def _make_paths(self) -> None:
         spec = self._spec
         directory, lease_ms = str(self._directory / "paths"), spec.config["raybroker.path.lease_ms"]
-        name = runtime.path_name(spec.cluster)
-        actor = runtime.create_actor(PathActor, spec.cluster, directory, lease_ms, name=name, node=self._node)
+        name = runtime.path_name(spec.cluster, spec.broker, spec.tenure)
+        shared = (spec.config, spec.broker, spec.tenure) if spec.tenure else None
+        actor = runtime.create_actor(PathActor, spec.cluster, directory, lease_ms, shared, name=name, node=self._node)
         runtime.call_blocking(actor.row, timeout_s=START_S)
 
     async def _ready(self, *, again: bool = False) -> Broker:
@@ -490,18 +514,10 @@ class BrokerActor:
 
     def _host(self, host: str, hosting: str) -> RemoteHost | HostInBroker:
         spec = self._spec
-        host_spec = HostSpec(
-            spec.cluster,
-            spec.broker,
-            host,
-            hosting,
-            str(self._directory / "hosts" / host),
-            self._catalogue.token,
-            spec.config,
-        )
+        host_spec = spec.of_host(host, hosting, self._catalogue.token)
         if hosting == IN_BROKER:
             return self._inside.host(host_spec)
-        name = runtime.host_name(spec.cluster, spec.broker, host)
+        name = runtime.host_name(spec.cluster, spec.broker, host, spec.tenure)
         return RemoteHost(runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node), host_spec)
 
     async def _make_host(self, hosting: str) -> HostPort:
@@ -559,7 +575,11 @@ class BrokerActor:
             raise
 
     async def _save_catalogue(self) -> None:
-        await asyncio.to_thread(self._catalogue.write, self._directory, self._catalogue.image())
+        """Write it, and first into the database, where another node would read it."""
+        catalogue = self._catalogue
+        if self._tenure is not None:
+            await self._tenure.keep(catalogue)
+        await asyncio.to_thread(catalogue.write, self._directory, catalogue.image())
 
     async def _drop_host(self, host: HostPort) -> None:
         assert isinstance(host, RemoteHost)
@@ -783,6 +803,8 @@ class BrokerActor:
             self._attempts.close()
             return
         self._loops.close()
+        if self._tenure is not None:
+            await self._tenure.stopping()
         self._observing.stop()
         self._services.close()
         await self._spare.close()
@@ -790,6 +812,8 @@ class BrokerActor:
         self._signs.close()
         hosts = list(self._catalogue.hosts.items())
         await in_parallel(HOSTS_AT_ONCE, (partial(self._stop_host, *row) for row in hosts))
+        if self._tenure is not None:
+            await self._tenure.stopped()
 
     async def _stop_host(self, host: str, hosting: str) -> None:
         remote = await self._find_host(host, hosting)
@@ -806,7 +830,7 @@ class BrokerActor:
 
     async def _end_actor(self, restart: bool) -> None:
         """Stop, and end this actor, which Ray starts again where ``restart`` says so."""
-        name = runtime.broker_name(self._spec.cluster, self._spec.broker)
+        name = runtime.broker_name(self._spec.cluster, self._spec.broker, self._spec.tenure)
         try:
             await self.stop()
         except BrokerError:

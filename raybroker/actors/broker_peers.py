@@ -38,7 +38,7 @@ class Brokers:
         """Raises BrokerGoneError when there is none."""
         actor = self._actors.get(broker)
         if actor is None:
-            actor = await in_daemon_thread(runtime.find_actor, runtime.broker_name(self.cluster, broker))
+            actor = await in_daemon_thread(runtime.find_broker, self.cluster, broker)
             if actor is None:
                 raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
             self._actors[broker] = actor
@@ -135,7 +135,7 @@ class RayPaths:
         self._failure = None
         try:
             await self._ensure()
-            actor = await in_daemon_thread(runtime.find_actor, runtime.path_name(self._cluster))
+            actor = await in_daemon_thread(runtime.find_paths, self._cluster)
             if actor is None:
                 raise OrderError("the path service is not running; its broker starts it again when it is up")
             await runtime.call(actor.row, timeout_s=START_S, gone=BrokerGoneError)
@@ -159,7 +159,7 @@ class RayPaths:
 
     async def row_if_running(self) -> Row:
         """What the path service says of itself; empty when it does not run, which this does not change."""
-        actor = await in_daemon_thread(runtime.find_actor, runtime.path_name(self._cluster))
+        actor = await in_daemon_thread(runtime.find_paths, self._cluster)
         try:
             return dict(await runtime.call(actor.row)) if actor is not None else {}
         except BrokerError:

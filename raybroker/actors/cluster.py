@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.actors.broker import BrokerActor, BrokerSpec
+from raybroker.actors.broker import BrokerActor
+from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.forwarding_agents import end_all
 from raybroker.actors.join import check_table, shared_table
 from raybroker.actors.placement import place
-from raybroker.actors.stores.store_tables import check_tables
+from raybroker.actors.stores.shared_stores import begin_tenure
+from raybroker.actors.stores.store_tables import HA, check_shared, check_tables
 from raybroker.cluster.member_state import MemberState
 from raybroker.config import Config, instance_of, store_directory
 from raybroker.config.brokers import BrokerPlan, plan_of
@@ -140,7 +142,7 @@ class Cluster:
             except BrokerError as error:
                 failed = failed or error
         end_all(self.name)
-        paths = runtime.find_actor(runtime.path_name(self.name))
+        paths = runtime.find_paths(self.name)
         if paths is not None:
             try:
                 runtime.call_blocking(paths.stop)
@@ -151,7 +153,7 @@ class Cluster:
 
     def stop_broker(self, broker: str) -> None:
         """Stop one broker cleanly; the others go on, and what it stores comes back with it."""
-        actor = runtime.find_actor(runtime.broker_name(self.name, broker))
+        actor = runtime.find_broker(self.name, broker)
         if actor is None:
             return
         try:
@@ -160,7 +162,7 @@ class Cluster:
             runtime.kill(actor)
 
     def _broker(self, broker: str) -> Any:
-        actor = runtime.find_actor(runtime.broker_name(self.name, broker))
+        actor = runtime.find_broker(self.name, broker)
         if actor is None:
             raise BrokerError(f"broker {broker} of cluster {self.name} is not running")
         return actor
@@ -197,6 +199,7 @@ def start(
     there = _running(name)
     plan = plan_of(chosen, brokers)
     beside = store_directory(chosen, name, plan.names[0]).parent
+    check_shared(chosen, plan)
     shared_table(plan, chosen, beside)  # What is wrong with it is said here, and not by an actor that does not start.
     if only is not None and only not in plan.brokers and there:
         plan = _plan_that_runs(name, next(iter(there)))
@@ -234,7 +237,7 @@ def _end(actor: Any) -> None:
 
 def _announce(name: str, broker: str, brokers: list[str]) -> None:
     """Tell a running cluster which brokers it is going to have; those it knows stay."""
-    actor: Any = runtime.find_actor(runtime.broker_name(name, broker))
+    actor: Any = runtime.find_broker(name, broker)
     known = [row["broker"] for row in runtime.call_blocking(actor.admin, "list_brokers", {})]
     if set(brokers) - set(known):
         wanted = list(dict.fromkeys([*known, *brokers]))
@@ -243,7 +246,7 @@ def _announce(name: str, broker: str, brokers: list[str]) -> None:
 
 def _plan_that_runs(name: str, broker: str) -> BrokerPlan:
     """The plan of a cluster that runs, with the brokers that its record has besides."""
-    actor: Any = runtime.find_actor(runtime.broker_name(name, broker))
+    actor: Any = runtime.find_broker(name, broker)
     plan: BrokerPlan = runtime.call_blocking(actor.plan)
     known = [str(row["broker"]) for row in runtime.call_blocking(actor.admin, "list_brokers", {})]
     return replace(plan, brokers={**dict.fromkeys(known, ""), **plan.brokers})
@@ -251,8 +254,9 @@ def _plan_that_runs(name: str, broker: str) -> BrokerPlan:
 
 def _make(name: str, plan: BrokerPlan, config: Config, broker: str, node: str) -> Any:
     directory = store_directory(config, name, broker)
-    spec = BrokerSpec(name, broker, str(directory), config, plan)
-    return runtime.create_actor(BrokerActor, spec, name=runtime.broker_name(name, broker), node=node)
+    tenure = begin_tenure(config, directory, name, broker, node) if config[HA] else 0
+    spec = BrokerSpec(name, broker, str(directory), config, plan, tenure)
+    return runtime.create_actor(BrokerActor, spec, name=runtime.broker_name(name, broker, tenure), node=node)
 
 
 def _wait_open(actor: Any, *, alone: bool) -> None:
@@ -317,12 +321,11 @@ class ClusterOpening:
 def _running(name: str) -> dict[str, str]:
     """Broker → node of the brokers that answer."""
     found = {}
-    prefix = runtime.broker_name(name, "")
-    for actor_name in runtime.list_actors(prefix):
+    for broker, actor_name in runtime.brokers_of(name).items():
         actor = runtime.find_actor(actor_name)
         try:
             if actor is not None:
-                found[actor_name.removeprefix(prefix)] = str(runtime.call_blocking(actor.ready)["node"])
+                found[broker] = str(runtime.call_blocking(actor.ready)["node"])
         except ConnectionLostError:
             continue
     return found
@@ -334,8 +337,7 @@ def _rank(plan: BrokerPlan, broker: str) -> tuple[int, str]:
 
 def find(name: str = "default") -> Cluster | None:
     """The running cluster of that name in this process's Ray, or None."""
-    prefix = runtime.broker_name(name, "")
-    brokers = [actor.removeprefix(prefix) for actor in runtime.list_actors(prefix)]
+    brokers = list(runtime.brokers_of(name))
     return Cluster(name, brokers) if brokers else None
 
 

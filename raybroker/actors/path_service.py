@@ -13,8 +13,11 @@ from pathlib import Path
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import Brokers, RayPeers
 from raybroker.actors.failpoints import arm_failpoints
+from raybroker.actors.stores.store_tables import shared_brokers
 from raybroker.broker.cluster.path_service import PathService
+from raybroker.config import Config
 from raybroker.store.record import RecordFile
+from raybroker.store.sql.shared import SharedFrames
 from raybroker.system.clock import SystemClock
 from raybroker.system.priority import normal_priority_throughout
 
@@ -24,13 +27,21 @@ EXIT_FAILED = 3
 log = logging.getLogger("raybroker.paths")
 
 
+def _shared_map(cluster: str, directory: str, config: Config, keeper: str, tenure: int) -> SharedFrames:
+    """``directory``: of the map, in that of the keeper."""
+    return SharedFrames(shared_brokers(config, Path(directory).parent.parent, cluster), keeper, tenure)
+
+
 class PathActor:
     """See the module."""
 
-    def __init__(self, cluster: str, directory: str, lease_ms: int) -> None:
+    def __init__(
+        self, cluster: str, directory: str, lease_ms: int, shared: tuple[Config, str, int] | None = None
+    ) -> None:
+        """``shared``: (configuration, keeper, its tenure) where the map is in the database that brokers share."""
         arm_failpoints("paths")
         normal_priority_throughout()
-        file = RecordFile(Path(directory) / "map")
+        file = RecordFile(Path(directory) / "map") if shared is None else _shared_map(cluster, directory, *shared)
         self._peers = RayPeers(Brokers(cluster))
         self._service = PathService(
             file.open(), file, SystemClock(), lease_ms=lease_ms, live=self._live, failed=self._failed

@@ -45,12 +45,19 @@ NODE_TIMEOUT_S: Final = 10.0
 log = logging.getLogger("raybroker.ray")
 
 
-def broker_name(cluster: str, broker: str) -> str:
-    return f"{cluster}/broker/{broker}"
+def broker_name(cluster: str, broker: str, tenure: int = 0) -> str:
+    """Return the name of the actor of a broker; ``tenure``: of one that another may take over, whose name stays taken
+    for up to a minute when its node is lost."""
+    return f"{cluster}/broker/{_in_tenure(broker, tenure)}"
 
 
-def host_name(cluster: str, broker: str, host: str) -> str:
-    return f"{cluster}/host/{broker}/{host}"
+def host_name(cluster: str, broker: str, host: str, tenure: int = 0) -> str:
+    """Return the name of the actor of a host; without ``host``, what those of its broker begin with."""
+    return f"{cluster}/host/{_in_tenure(broker, tenure)}/{host}"
+
+
+def _in_tenure(broker: str, tenure: int) -> str:
+    return f"{broker}@{tenure}" if tenure else broker
 
 
 def agent_name(cluster: str, agent: str) -> str:
@@ -65,8 +72,9 @@ def pool_name(cluster: str, pool: str) -> str:
     return f"{cluster}/pool/{pool}"
 
 
-def path_name(cluster: str) -> str:
-    return f"{cluster}/paths"
+def path_name(cluster: str, keeper: str = "", tenure: int = 0) -> str:
+    """Return the name of the actor of the path service; ``keeper``: the broker in whose ``tenure`` it runs."""
+    return f"{cluster}/paths/{_in_tenure(keeper, tenure)}" if tenure else f"{cluster}/paths"
 
 
 def initialized() -> bool:
@@ -228,6 +236,51 @@ def find_actor(name: str) -> Any | None:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None
+
+
+def find_broker(cluster: str, broker: str) -> Any | None:
+    """The actor of a broker, that of its latest tenure; None when there is none."""
+    actor = find_actor(broker_name(cluster, broker))
+    if actor is None and (name := brokers_of(cluster).get(broker)) is not None:
+        actor = find_actor(name)
+    return actor
+
+
+def brokers_of(cluster: str) -> dict[str, str]:
+    """Broker → the name of its actor, that of its latest tenure."""
+    found: dict[str, tuple[int, str]] = {}
+    for name in list_actors(broker_name(cluster, "")):
+        broker, tenure = _owner(name)
+        found[broker] = max(found.get(broker, (0, "")), (tenure, name))
+    return {broker: name for broker, (_, name) in found.items()}
+
+
+def find_paths(cluster: str) -> Any | None:
+    """The actor of the path service; None when there is none."""
+    plain = path_name(cluster)
+    actor = find_actor(plain)
+    if actor is None and (names := list_actors(f"{plain}/")):
+        actor = find_actor(max(names, key=lambda name: _owner(name)[1]))
+    return actor
+
+
+def older_actors(cluster: str, broker: str, tenure: int) -> list[Any]:
+    """What runs of a broker in an earlier tenure: its actor, its hosts, and the path service if it keeps that."""
+    names = list_actors(f"{cluster}/")
+    old = [
+        name
+        for name in names
+        if name.startswith((broker_name(cluster, ""), f"{cluster}/host/", f"{path_name(cluster)}/"))
+        and (owner := _owner(name))[0] == broker
+        and owner[1] < tenure
+    ]
+    return [actor for name in old if (actor := find_actor(name)) is not None]
+
+
+def _owner(name: str) -> tuple[str, int]:
+    """(broker, tenure) of an actor's name."""
+    broker, _, tenure = name.split("/")[2].partition("@")
+    return broker, int(tenure or 0)
 
 
 def list_actors(prefix: str) -> list[str]:

@@ -34,7 +34,13 @@ class BrokerVerbs:
     def list_brokers(self, /) -> list[Row]:
         """One row a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), seat (whether it is the coordinator),
         master, node, how far its copy of the record goes, and ``reason``: why it is not up. A broker without a cluster
-        tells of itself, with ``alone``."""
+        tells of itself, with ``alone``.
+
+        Where brokers share a store (imq.cluster.ha) also what that has of each: store_state (OPERATING,
+        TAKEOVER_STARTED, TAKEOVER_COMPLETE, TAKEOVER_FAILED, QUIESCE_STARTED, QUIESCE_COMPLETE, SHUTDOWN_STARTED,
+        BROKER_DOWN, UNKNOWN), store_reason, tenure, takeovers, taken_by, store_node, and silent_ms: how long ago its
+        last sign of life was.
+        """
 
     @verb(By.CLUSTER, always=True)
     def query_cluster(self, /) -> Row:
@@ -53,6 +59,16 @@ class BrokerVerbs:
         """Move the configuration change record to another broker, while brokers run.
 
         A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def takeover_broker(self, /, broker: Name) -> Row:
+        """Have the broker that is asked take a lost one over: it starts it on its own node, under its name and with
+        what it has stored. That happens by itself; this is an operator's last word, for a broker that was stopped, or
+        whose takeover has failed. Answers at once, and :meth:`list_brokers` shows later what came of it.
+
+        Raises IllegalStateError for a broker that lives, and NotSupportedError where brokers share no store
+        (imq.cluster.ha).
         """
 
     @verb(By.CLUSTER)
@@ -291,6 +307,7 @@ class BrokerVerbs:
         """Graded checks of the cluster as the broker that is asked sees it. Rows are as those of :meth:`check_broker`.
 
         members  all brokers are up
+        store    where brokers share one: each operates in it; a takeover that has failed is critical
         master   the master is there, where the cluster has one
         record   the broker's copy of the record and its settings agree with the others'
         """

@@ -212,6 +212,7 @@ def of_cluster(cluster: Row) -> list[Row]:
         row("members", other["broker"], _MEMBERS.get(other["state"], Grade.CRITICAL), _member_text(other))
         for other in cluster["brokers"]
     ]
+    checks += [_stored(other) for other in cluster["brokers"] if "store_state" in other]
     broker = str(cluster["broker"])
     lost = str(cluster["state"]) == "MASTER_LOST"
     if lost:
@@ -228,6 +229,19 @@ def of_cluster(cluster: Row) -> list[Row]:
     text = "; ".join(faults) or "nothing is wrong with it"
     checks.append(row("record", broker, Grade.CRITICAL if faults else Grade.OK, text))
     return checks
+
+
+def _stored(member: Row) -> Row:
+    """What the store that brokers share has of one: a takeover that has failed waits for somebody who looks at it."""
+    name, state = str(member["broker"]), str(member["store_state"])
+    reason = str(member.get("store_reason", ""))
+    grade = Grade.OK if state == "OPERATING" and not reason else Grade.WARNING
+    text = f"broker {name} is {state} in the shared store, tenure {member['tenure']}"
+    if member["takeovers"]:
+        text += f", taken over {member['takeovers']} times, last by {member['taken_by']}"
+    return row(
+        "store", name, Grade.CRITICAL if state == "TAKEOVER_FAILED" else grade, f"{text}: {reason}" if reason else text
+    )
 
 
 def _member_text(member: Row) -> str:

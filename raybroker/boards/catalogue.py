@@ -60,6 +60,8 @@ OVERVIEW = Board(
                  note="A damaged message stops its destination; purge it or restore the store."),
             stat("Hosts without an answer", f"sum(raybroker_unreachable_hosts{{{B}}})", bad=1),
             stat("Host restarts in an hour", f"sum(increase(raybroker_host_restarts_total{{{B}}}[1h]))", bad=1),
+            stat("Takeovers in an hour", f"sum(increase(raybroker_takeovers_total{{{B}}}[1h]))", bad=1,
+                 note="Lost brokers that others took over, in a database that they share."),
         )),
         BoardRow("Flow", (
             by_broker("Messages in", rate("messages_in_total"), unit="cps"),
@@ -259,6 +261,10 @@ CLUSTER = Board(
                   note="The seat decides which consumers are active; it and the master are one broker each."),
             panel("Configuration change record", (total("record_entries_total"), "{{broker}}"),
                   note="Brokers whose lines stay apart do not have the same configuration."),
+            panel("Brokers by state in the store that they share",
+                  (total("shared_store_brokers", "broker, state"), "{{broker}}: {{state}}")),
+            panel("Takeovers in an hour", (f"sum(increase(raybroker_takeovers_total{{{B}}}[1h]))", "completed"),
+                  (f"sum(increase(raybroker_failed_takeovers_total{{{B}}}[1h]))", "failed, and tried again")),
         )),
         BoardRow("Traffic", (
             panel("From member to home broker",

@@ -33,7 +33,7 @@ from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
 from raybroker.broker.destinations.transactions import TransactionAdministration, branch_states, nowhere
 from raybroker.broker.ending import End, Ending
-from raybroker.broker.observing.alone import OnlyBroker
+from raybroker.broker.observing.alone import NotShared, OnlyBroker
 from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import HealthChecks
 from raybroker.broker.observing.memory import Guarded, Unguarded
@@ -113,6 +113,7 @@ class OtherBrokers:
     require_open  raises while the cluster takes no clients
     elsewhere     gives those that run on other machines → the address of that
     pauses        gives what of a destination is paused, until when, as the configuration change record has it
+    stored        gives what the store that brokers share has of this one
     """
 
     host: Callable[[str], HostElsewhere | None] = nowhere
@@ -120,6 +121,7 @@ class OtherBrokers:
     require_open: Callable[[], None] = lambda: None
     elsewhere: Elsewhere = no_other_machine
     pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
+    stored: Callable[[], Row] = dict
 
 
 @dataclass(frozen=True)
@@ -208,11 +210,11 @@ class Broker:
             spares=hosts.spares,
         )
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
-        started_ms = SystemClock().now_ms()
-        self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, process.end, broker=name)
+        began_ms, present = SystemClock().now_ms(), lambda: self.registry.hosts
+        self.ending = Ending(changing, self.services, present, began_ms, process.end, broker=name, stored=others.stored)
         self.health = HealthChecks(
             self._shown,
-            lambda: self.registry.hosts,
+            present,
             lambda: host_listing.unasked(self.registry),
             self.services,
             self.admin,
@@ -236,6 +238,7 @@ class Broker:
             DefinitionsOnDemand(self._transfer),
             self.health,
             OnlyBroker(self._shown),
+            NotShared(),
             WhyAdministration(self.registry, name, self.quotas.query_quota),
             UserVerbs(changing, self.services),
             ConnectionVerbs(self.services.connections, self.services.end),
@@ -488,7 +491,7 @@ class Broker:
     def _shown(self) -> Row:
         """What the broker says of itself, without its hosts."""
         return {
-            **self.ending.row(),
+            **self.ending.shown(),
             "now_ms": SystemClock().now_ms(),
             **self.memory.row(),
             "thresholds": self.thresholds.row(),

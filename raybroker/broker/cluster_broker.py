@@ -27,6 +27,7 @@ from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
+from raybroker.broker.cluster.takeovers import StoreWatch
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
 from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
 from raybroker.broker.definitions.named import Saved
@@ -34,6 +35,7 @@ from raybroker.broker.destinations.destination_registry import Key
 from raybroker.broker.destinations.forwarding import MemberForwarding
 from raybroker.broker.destinations.transactions import branch_states
 from raybroker.broker.ending import ClusterEnding
+from raybroker.broker.observing.alone import NotShared
 from raybroker.broker.observing.health import ClusterHealth
 from raybroker.broker.remote_broker import HostElsewhere, RemotePeers
 from raybroker.broker.services.service_administration import Elsewhere
@@ -80,7 +82,8 @@ BrokerRows = tuple[int, str, list[tuple[str, str, bool, str]]]
 
 
 class ClusterBroker:
-    """``nodes``: what is known of where brokers run, broker → node id; ``hands`` run forwarding agents."""
+    """``nodes``: what is known of where brokers run, broker → node id; ``hands`` run forwarding agents; ``store``:
+    looks after the store that brokers share, where they do."""
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class ClusterBroker:
         paths: Paths,
         nodes: Callable[[], dict[str, str]],
         hands: Hands | None = None,
+        store: StoreWatch | None = None,
     ) -> None:
         self.local = local
         self.clustering = clustering
@@ -98,7 +102,8 @@ class ClusterBroker:
         self._nodes = nodes
         self._brokers = brokers = BrokerCalls(clustering.member, local.admin, self.peer, peers)
         self._spread = ClusterAdmin(brokers)
-        self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes)
+        taking = store or NotShared()
+        self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes, taking.row)
         self.agents = Agents(clustering, self._propose, hands)
         self.pausing = pausing = Pausing(
             self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses
@@ -146,6 +151,7 @@ class ClusterBroker:
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
             ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end),
+            taking,
         )
         self.forwarding = MemberForwarding(local.name, local.registry, peers, brokers.live)
 
@@ -186,6 +192,10 @@ class ClusterBroker:
     def live(self) -> list[str]:
         """The brokers that are up, this one first."""
         return self._brokers.live()
+
+    def stored(self) -> Row:
+        """What the store that brokers share has of this one; empty where they share none."""
+        return self._itself.stored(self.name)
 
     def take_brokers(self) -> None:
         """See ClusterItself."""
@@ -469,10 +479,14 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
     def pauses(key: Key) -> Mapping[str, int]:
         return cluster().pausing.pauses_of(key)
 
+    def stored() -> Row:
+        return cluster().stored()
+
     return OtherBrokers(
         lambda key: cluster().host_elsewhere(key),
         lambda client_id, instance: cluster().taken_elsewhere(client_id, instance),
         require_open,
         elsewhere,
         pauses,
+        stored,
     )

@@ -43,6 +43,7 @@ End = Callable[[bool], Awaitable[None]]
 class Ending:
     """The end of one broker. ``end`` ends what has started it; None where the broker ends with its program alone.
 
+    stored      what the store that brokers share has of it
     started_ms  when it was started, milliseconds since 1970: another life has another one
     """
 
@@ -55,8 +56,10 @@ class Ending:
         end: End | None,
         *,
         broker: str,
+        stored: Callable[[], Row] = dict,
     ) -> None:
         self._end = end
+        self._stored = stored
         self.state = RUNNING
         self._config = config
         self._services = services
@@ -65,10 +68,15 @@ class Ending:
         self._broker = broker
         self._task: asyncio.Task[None] | None = None
         self._loops = Supervisor(f"broker {broker}")
-        self._finishing = False
+        self.finishing = False
+        """Its time is over: consumers finish, and then it ends."""
 
     def row(self) -> Row:
         return {"broker": self._broker, "state": self.state, "started_ms": self._started_ms}
+
+    def shown(self) -> Row:
+        """Return the row with what the store that brokers share has of it."""
+        return {**self.row(), **self._stored()}
 
     async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
         return self._schedule_end("shutdown_broker", STOPPING, broker, time_s)
@@ -82,7 +90,7 @@ class Ending:
             raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")
         if self._end is None:
             raise NotSupportedError(refusals.of_ending_broker(verb, self._broker))
-        if not self._finishing:
+        if not self.finishing:
             if self._task is not None:
                 self._task.cancel()
             self.state = state
@@ -93,7 +101,7 @@ class Ending:
 
     async def _run(self, end: End, time_s: int) -> None:
         await asyncio.sleep(time_s)
-        self._finishing = True
+        self.finishing = True
         try:
             await asyncio.gather(*(_answer(host.process.stop_intake()) for host in self._hosts()))
             left = await self._finished()

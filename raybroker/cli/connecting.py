@@ -125,6 +125,8 @@ def _asking(cluster: str, broker: str | None) -> Iterator[Admin]:
         yield admin
 
 
+STORED: Final = frozenset({"store_state", "store_reason", "tenure", "takeovers", "taken_by", "store_node", "silent_ms"})
+"""What list_brokers has of a broker from the store that brokers share."""
 STATES: Final = {"OPERATING": "UP"}
 """State of a broker's membership → the word of list_brokers and query_broker for it."""
 
@@ -156,6 +158,7 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
     from raybroker.actors import runtime
 
     found: dict[str, dict[str, Any]] = {}
+    stored: dict[str, dict[str, Any]] = {}
     for name in names:
         row: dict[str, Any] = {"broker": name, "cluster": cluster, "state": "UNKNOWN", "address": runtime.address()}
         try:
@@ -167,6 +170,7 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
             others = ()
         found[name] = row
         for other in others:
+            stored[other["broker"]] = {key: value for key, value in other.items() if key in STORED}
             if other["broker"] not in names:
                 found[other["broker"]] = {
                     "broker": other["broker"],
@@ -175,7 +179,7 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
                     "refusal": other["reason"],
                     "address": runtime.address(),
                 }
-    return [found[name] for name in sorted(found)]
+    return [{**found[name], **stored.get(name, {})} for name in sorted(found)]
 
 
 def explain(cluster: str, broker: str | None = None) -> list[dict[str, Any]]:
@@ -231,7 +235,7 @@ def running(cluster: str) -> list[str]:
 def _actor(cluster: str, broker: str) -> Any:
     from raybroker.actors import runtime
 
-    actor = runtime.find_actor(runtime.broker_name(cluster, broker))
+    actor = runtime.find_broker(cluster, broker)
     if actor is None:
         raise NoClusterError(f"broker {broker} of cluster {cluster!r} is not running")
     return actor

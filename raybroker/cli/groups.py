@@ -45,6 +45,7 @@ HELP: Final = {
     "unquiesce": "unquiesce bkr: take new clients again.",
     "shutdown": "shutdown bkr: let consumers finish, and end one broker.",
     "restart": "restart bkr: the same, and start it again.",
+    "takeover": "takeover bkr: have another broker serve what a lost one has stored.",
     "why": "why msg|con|prod|dst|dur|txn: why something waits, and what to do about it.",
     "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
 }
@@ -59,6 +60,7 @@ FILES: Final = {
     "metrics": "metrics dst, metrics svc, metrics cxn, metrics bkr",
     "pools": "list pool, destroy pool",
     "schedules": "create sch",
+    "takeovers": "takeover bkr",
     "services": "query svc, update svc, pause bkr, quiesce bkr, resume bkr, unquiesce bkr, query cxn, destroy cxn",
     "stored": "list msg, retry msg, export msg, import msg",
     "why": "why msg, why con, why prod, why dst, why dur, why txn",

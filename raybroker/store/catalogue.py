@@ -63,8 +63,17 @@ class Catalogue:
         if checksum != b"%08x" % zlib.crc32(body):
             raise StoreDamagedError(f"{path} is damaged: its checksum does not match; restore it from a backup")
         fields = json.loads(body)
+        return cls._of(bytes.fromhex(fields["token"]), fields)
+
+    @classmethod
+    def kept_elsewhere(cls, token: bytes, kept: str) -> Catalogue:
+        """The catalogue of which :meth:`kept` is ``kept``, with a token of its own."""
+        return cls._of(token, json.loads(kept))
+
+    @classmethod
+    def _of(cls, token: bytes, fields: dict[str, Any]) -> Catalogue:
         return cls(
-            bytes.fromhex(fields["token"]),
+            token,
             fields["next_id"],
             fields["hosts"],
             fields.get("templates", {}),
@@ -73,10 +82,17 @@ class Catalogue:
             fields.get("policies", {}),
         )
 
+    def kept(self) -> str:
+        """All but the token, for another installation of the broker."""
+        return json.dumps({key: value for key, value in self._fields().items() if key != "token"})
+
     def image(self) -> Image:
         """An image of the catalogue as it is now, for :meth:`write`; called by the thread that changes it."""
         self._images += 1
-        fields = {
+        return Image(self._images, json.dumps(self._fields()).encode())
+
+    def _fields(self) -> dict[str, Any]:
+        return {
             "token": self.token.hex(),
             "next_id": self.next_id,
             "hosts": self.hosts,
@@ -85,7 +101,6 @@ class Catalogue:
             "quotas": self.quotas,
             "policies": self.policies,
         }
-        return Image(self._images, json.dumps(fields).encode())
 
     def write(self, directory: Path, image: Image) -> None:
         """Replace the file, unless it has a newer image; from any thread.  Raises StoreError."""

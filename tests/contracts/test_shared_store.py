@@ -10,14 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.errors import ConfigError, StoreError
+from raybroker.actors.stores.shared_stores import begin_tenure
+from raybroker.actors.stores.store_tables import StoreManager, check_shared, shared_brokers
+from raybroker.config import Config, store_directory
+from raybroker.config.brokers import plan_of
+from raybroker.errors import ConfigError, IllegalStateError, StoreError
 from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
 from raybroker.model.shared_store import StoreState
+from raybroker.store.catalogue import Catalogue
 from raybroker.store.sql.address import Address
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.lock import session_name
-from raybroker.store.sql.opening import holder_of_tenure
+from raybroker.store.sql.opening import holder_of_tenure, open_store
 from raybroker.store.sql.registration import StoreOwner, TakenOverError
 from raybroker.store.sql.shared import SharedBrokers, SharedFrames
 from raybroker.store.sql.store import SqlStore
@@ -201,7 +206,7 @@ def test_an_idle_store_that_was_taken_over_notices(on_server: Place) -> None:
     zombie = on_server.open(1)
     on_server.hand_over(2)
     with pytest.raises(StoreError, match="another process has opened it since"):
-        zombie._look()
+        zombie._check_connections()
     zombie.close()
 
 
@@ -226,3 +231,181 @@ def test_sessions_that_may_not_be_ended_are_waited_for_and_named(on_server: Plac
     assert hand_over(PATIENCE_S) == ["h1"]
     ending.join()
     on_server.open(2).close()
+
+
+# ---- what administrators do ------------------------------------------------------------------------------------------
+
+
+class Managed:
+    """Two brokers whose configuration names the server, by ``raybroker dbmgr``."""
+
+    def __init__(self, server: postgres.Server, directory: Path, **properties: object) -> None:
+        self.cluster = f"managed{next(Place.numbers)}"
+        self.given = {
+            "imq.cluster.ha": True,
+            "imq.cluster.brokerlist": "b1,b2",
+            "imq.cluster.nomasterbroker": True,
+            "imq.cluster.sharecc.persist.jdbc.url": server.url,
+            "imq.persist.store": "sql",
+            "imq.persist.jdbc.dbVendor": "postgresql",
+            "imq.persist.jdbc.postgresql.opendburl": server.url,
+            "raybroker.store.dir": str(directory),
+            **properties,
+        }
+
+    def config(self, **more: object) -> Config:
+        return Config.from_values({**self.given, **more})
+
+    def manager(self, broker: str | None = None, *, ha: bool = True) -> StoreManager:
+        return StoreManager(self.config(**{"imq.cluster.ha": ha}), self.cluster, broker)
+
+    def store(self, broker: str, holder: str) -> SqlStore:
+        store = open_store(
+            self.config(),
+            Path(),
+            cluster=self.cluster,
+            broker=broker,
+            host="h1",
+            hosting="shared",
+            holder=holder,
+            monotonic_ns=time.monotonic_ns,
+            sleep=time.sleep,
+            report=print,
+        )
+        list(store.recover())
+        return store
+
+    def begin(self, broker: str) -> int:
+        config = self.config()
+        return begin_tenure(config, store_directory(config, self.cluster, broker), self.cluster, broker, "n1")
+
+    def shared(self) -> SharedBrokers:
+        return shared_brokers(self.config(), Path(), self.cluster)
+
+
+@pytest.fixture
+def managed(server: postgres.Server, tmp_path: Path) -> Managed:
+    return Managed(server, tmp_path)
+
+
+@POSTGRES
+def test_tables_are_made_with_the_one_that_brokers_share_and_removed_with_it(managed: Managed) -> None:
+    with pytest.raises(ConfigError, match=r"dbmgr create tbl, or .* upgrade hastore"):
+        managed.shared().view()
+    made = managed.manager().create(database=False)
+    assert [shown.partition(" ")[0] for shown in made] == [
+        f"raybroker1_*_S{managed.cluster}_b1",
+        f"raybroker1_*_S{managed.cluster}_b2",
+        f"raybroker1_broker_C{managed.cluster}",
+    ]
+    assert managed.begin("b1") == 1
+    row = managed.manager("b1").query()[0]
+    assert (row["state"], row["tenure"], row["node"]) == ("UNKNOWN", 1, "n1")
+    with pytest.raises(ConfigError, match="whoever is started, or takes over, has the tables"):
+        managed.manager().reset_lock()
+    managed.manager().delete()
+    assert not managed.shared().exists()
+
+
+@POSTGRES
+def test_a_store_of_each_broker_becomes_one_that_they_share(managed: Managed, tmp_path: Path) -> None:
+    managed.manager(ha=False).create(database=False)
+    store = managed.store("b1", "an installation")
+    store.commit(block(1))
+    directory = store_directory(managed.config(), managed.cluster, "b1")
+    Catalogue(b"token", 3, {"h1": "shared"}, properties={"imq.log.level": ["ERROR", "INFO"]}).save(directory)
+    with pytest.raises(ConfigError, match=r"dbmgr upgrade hastore: imq.cluster.ha is false"):
+        managed.manager(ha=False).share()
+    with pytest.raises(IllegalStateError, match="are open: h1"):
+        managed.manager().share()
+    with pytest.raises(ConfigError, match="dbmgr upgrade hastore"):
+        managed.begin("b1")
+    store.close()
+    done = managed.manager().share()
+    assert len(done) == 3
+    assert managed.manager().share() == []
+    assert Catalogue.kept_elsewhere(b"t", managed.shared().kept("b1")).properties == {
+        "imq.log.level": ["ERROR", "INFO"]
+    }
+    old = managed.store("b1", "an installation")
+    with pytest.raises(IllegalStateError, match="are open: h1"):
+        managed.begin("b1")
+    old.close()
+    assert managed.begin("b1") == 1
+    with pytest.raises(StoreError, match=r"belong to tenure 1 of a broker with imq.cluster.ha = true"):
+        managed.store("b1", "an installation")
+    managed.store("b1", holder_of_tenure(1)).close()
+    managed.manager(ha=False).reset_lock()
+    managed.store("b1", "an installation").close()
+
+
+@POSTGRES
+def test_a_broker_that_lives_is_not_started_a_second_time(managed: Managed) -> None:
+    fast = {"imq.cluster.monitor.threshold": 1}
+    managed.given |= fast
+    managed.manager().create(database=False)
+    assert managed.begin("b1") == 1
+    shared, stop = managed.shared(), threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.1):
+            shared.beat("b1", 1)
+
+    living = threading.Thread(target=live)
+    living.start()
+    try:
+        with pytest.raises(IllegalStateError, match="b1 gives signs of life from node n1, and is UNKNOWN"):
+            managed.begin("b1")
+    finally:
+        stop.set()
+        living.join()
+    assert managed.begin("b1") == 2, "it has ended, and is waited for until it counts as silent"
+
+
+@POSTGRES
+def test_a_broker_that_is_over_is_removed_and_its_messages_only_by_force(managed: Managed) -> None:
+    managed.given |= {"imq.cluster.monitor.threshold": 1}
+    managed.manager().create(database=False)
+    with pytest.raises(ConfigError, match="has no broker 'b2'; it has none"):
+        managed.manager("b2").remove_broker()
+    with pytest.raises(ConfigError, match=r"dbmgr remove bkr: imq.cluster.ha is false"):
+        managed.manager("b2", ha=False).remove_broker()
+    assert managed.begin("b2") == 1
+    store = managed.store("b2", holder_of_tenure(1))
+    store.commit(block(1))
+    shared = managed.shared()
+    shared.beat("b2", 1)
+    with pytest.raises(IllegalStateError, match=r"sign of life \d+ ms ago, and is UNKNOWN: stop it first"):
+        managed.manager("b2").remove_broker(force=True)
+    shared.set_state("b2", 1, StoreState.BROKER_DOWN)
+    with pytest.raises(IllegalStateError, match="are open: h1"):
+        managed.manager("b2").remove_broker(force=True)
+    store.close()
+    with pytest.raises(IllegalStateError, match=r"b2 has 1 blocks of messages .*takeover bkr -n b2"):
+        managed.manager("b2").remove_broker()
+    assert managed.manager("b2").remove_broker(force=True) == 1
+    assert shared.view().row("b2") is None
+    assert managed.manager("b2").query()[0]["tables"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"imq.persist.store": "file"}, "imq.persist.store is file: set"),
+        ({"imq.persist.jdbc.dbVendor": "sqlite"}, "imq.persist.store is sql with imq.persist.jdbc.dbVendor sqlite"),
+        ({"imq.cluster.sharecc.persist.jdbc.url": ""}, "needs the configuration change record"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_refused_before_anything_starts(given: dict[str, object], said: str) -> None:
+    config = Config.from_values(
+        {
+            "imq.cluster.ha": True,
+            "imq.cluster.nomasterbroker": True,
+            "imq.cluster.sharecc.persist.jdbc.url": "postgresql://u@h/d",
+            "imq.persist.store": "sql",
+            "imq.persist.jdbc.dbVendor": "postgresql",
+            **given,
+        }
+    )
+    with pytest.raises(ConfigError, match=said):
+        check_shared(config, plan_of(config))

@@ -44,7 +44,8 @@ from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.store.memory import MemoryStore
 from raybroker.store.paging import PagingFiles
 from raybroker.store.sql.database import UnreachableError
-from raybroker.store.sql.opening import holder_of, is_sql, open_store
+from raybroker.store.sql.opening import holder_of, holder_of_tenure, is_sql, open_store
+from raybroker.store.sql.registration import TakenOverError
 from raybroker.store.sql.store import SqlStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
@@ -86,6 +87,8 @@ class HostSpec:
     directory: str
     token: bytes
     config: Config
+    tenure: int = 0
+    """As of BrokerSpec."""
 
     @property
     def key(self) -> str:
@@ -203,6 +206,11 @@ class DataPlane(threading.Thread):
         except UnreachableError as error:
             self._failed(error)  # The next process of this host tries again.
             return True
+        except TakenOverError as error:
+            log.critical("[B3192] host %s ends: %s", self.spec.key, error)
+            self.failure = ConnectionLostError(f"host {self.spec.key} has ended: {error}")
+            self._taken_over()
+            return True
         except BrokerError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 - a host that cannot start says why to whoever asks
@@ -213,6 +221,13 @@ class DataPlane(threading.Thread):
             log.critical("[B3181] host %s does not start and tries again: %s", self.spec.key, self.failure)
         await self._give_up(store)
         return False
+
+    def _taken_over(self) -> None:
+        """End the process, which Ray does not start again: its broker serves its messages elsewhere."""
+        spec = self.spec
+        actor = runtime.find_actor(runtime.host_name(spec.cluster, spec.broker, spec.host, spec.tenure))
+        if self.process_of_its_own and actor is not None:
+            runtime.kill(actor)
 
     async def _give_up(self, store: Store | None) -> None:
         """Let go of what an attempt has opened."""
@@ -300,7 +315,7 @@ class DataPlane(threading.Thread):
             broker=spec.broker,
             host=spec.host,
             hosting=spec.hosting,
-            holder=holder_of(spec.token),
+            holder=holder_of_tenure(spec.tenure) if spec.tenure else holder_of(spec.token),
             monotonic_ns=clock.monotonic_ns,
             sleep=clock.sleep,
             report=self._awaits_database,
@@ -309,8 +324,7 @@ class DataPlane(threading.Thread):
 
     async def _forward(self, type: str, name: str, block: bytes) -> None:
         """Hand messages for a destination of another host to the broker; raises unless they are stored there."""
-        broker_name = runtime.broker_name(self.spec.cluster, self.spec.broker)
-        broker = await in_daemon_thread(runtime.find_actor, broker_name)
+        broker = await in_daemon_thread(runtime.find_broker, self.spec.cluster, self.spec.broker)
         if broker is None:
             raise ConnectionLostError(f"broker {self.spec.broker} is not running")
         await runtime.call(broker.forward, type, name, block)
@@ -319,8 +333,8 @@ class DataPlane(threading.Thread):
         """Ask the broker for more of a pool; raises when it cannot be asked."""
         broker = self._broker
         if broker is None:
-            name = runtime.broker_name(self.spec.cluster, self.spec.broker)
-            broker = self._broker = await in_daemon_thread(runtime.find_actor, name)
+            broker = await in_daemon_thread(runtime.find_broker, self.spec.cluster, self.spec.broker)
+            self._broker = broker
         if broker is None:
             raise ConnectionLostError(f"broker {self.spec.broker} is not running")
         try:
@@ -380,7 +394,7 @@ class DestinationHost:
         self._plane.ready.wait()
 
     def _forgotten(self, type: str, name: str) -> None:
-        broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))
+        broker = runtime.find_broker(self._spec.cluster, self._spec.broker)
         if broker is not None:
             runtime.tell(broker.forget, type, name)
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from raybroker.actors.stores.store_tables import HA
 from raybroker.client.loopback import loopback
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import LIST, plan_of
@@ -73,6 +74,11 @@ class InstanceStores:
 
     def reset(self, what: str) -> list[Done]:
         """Carry out one of RESETS but durables, which are ended once brokers run."""
+        if self._config[HA]:
+            raise ConfigError(
+                f"reset {what}: with {HA} = true what brokers keep is in the database that they share; raybroker dbmgr"
+                " recreate tbl empties its tables, and raybroker update bkr changes properties while brokers run"
+            )
         with self._closed():
             if what == "props":
                 return [self._reset_properties(name) for name in self.brokers]

@@ -10,21 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raybroker.broker.cluster.database_passwords import store_password
 from raybroker.config import Config, store_directory
-from raybroker.config.brokers import LIST, BrokerPlan, plan_of
+from raybroker.config.brokers import LIST, TABLE, BrokerPlan, plan_of
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, StoreError
 from raybroker.model.naming.names import check_broker_name
 from raybroker.model.settings.settings import ConfigView
+from raybroker.model.shared_store import StoreState
+from raybroker.store.catalogue import Catalogue
 from raybroker.store.sql import backup
-from raybroker.store.sql.address import address_of, store_id
+from raybroker.store.sql.address import address_of, shared_id, store_id
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.opening import holder_of, is_sql
+from raybroker.store.sql.opening import is_sql
 from raybroker.store.sql.schema import NEWEST, VERSION
+from raybroker.store.sql.shared import SharedBrokers
 
+HA: Final = "imq.cluster.ha"
 ADMIN_TIMEOUT_MS = 600_000
 """Longest time of a statement that an administrator waits for: all rows are counted, copied or removed in one."""
 
@@ -51,6 +55,13 @@ class StoreManager:
                 raise ConfigError(f"broker {broker!r} is none of the brokers {', '.join(names)}")
             names = (check_broker_name(broker),)
         self._all = [_tables(config, cluster, name, ADMIN_TIMEOUT_MS) for name in names]
+        self._config = config
+        self._beside = store_directory(config, cluster, names[0]).parent
+        self._shared: SharedBrokers | None = None
+        if config[HA]:
+            check_shared(config, plan)
+            self._shared = shared_brokers(config, self._beside, cluster)
+        self._whole = broker is None
 
     @property
     def shown(self) -> list[str]:
@@ -74,6 +85,8 @@ class StoreManager:
                         raise
                     continue
             made.append(tables.shown)
+        if self._shared is not None and self._shared.create():
+            made.append(self._shared.shown)
         if not made:
             raise IllegalStateError("all of the tables are there already; recreate them, or restore backups")
         return made
@@ -84,6 +97,8 @@ class StoreManager:
         for tables in self._all:
             with _named(tables):
                 tables.drop()
+        if self._shared is not None and self._whole and self._shared.exists():
+            self._shared.drop()
 
     def delete_older(self) -> list[str]:
         """Remove tables of older versions; which there were."""
@@ -101,8 +116,69 @@ class StoreManager:
         return [f"{tables.shown} to version {NEWEST}" for tables in self._all if tables.upgrade()]
 
     def query(self) -> list[dict[str, Any]]:
-        """A row a broker: version, id, where, user, whether the tables are there and what is in them."""
-        return [_described(tables) for tables in self._all]
+        """A row a broker: version, id, where, user, whether the tables are there and what is in them, and how the
+        broker is in the table that brokers share."""
+        view = self._shared.view() if self._shared is not None and self._shared.exists() else None
+        found = []
+        for tables in self._all:
+            row = view.row(tables.broker) if view is not None else None
+            shared = {} if row is None else {"state": str(row.state), "tenure": row.tenure, "node": row.node}
+            found.append({**_described(tables), **shared})
+        return found
+
+    def share(self) -> list[str]:
+        """Make the store of brokers that had each its own one that others may take over; what was done.
+
+        Raises ConfigError where the configuration does not have that, or tables are missing.
+        """
+        shared = self._require_shared("upgrade hastore")
+        self._check_closed(force=False)
+        done = [f"made table {shared.shown}"] if shared.create() else []
+        for tables in self._all:
+            kept = Catalogue.load(store_directory(self._config, self.instance, tables.broker))
+            if shared.add(tables.broker, "" if kept is None else kept.kept()):
+                done.append(f"broker {tables.broker}: others may take {tables.shown} over from its next start on")
+        return done
+
+    def remove_broker(self, *, force: bool = False) -> int:
+        """Remove one broker that is over from the shared store, with its tables; how many blocks of messages these had.
+
+        Raises IllegalStateError for one that lives, and while it has messages, unless ``force``.
+        """
+        tables = self._only("remove bkr")
+        shared = self._require_shared("remove bkr")
+        view = shared.view()
+        row = view.row(tables.broker)
+        if row is None:
+            known = ", ".join(row.name for row in view.rows) or "none"
+            raise ConfigError(f"the shared store {shared.shown} has no broker {tables.broker!r}; it has {known}")
+        silent_ms, config = view.now_ms - row.beat_ms, self._config
+        alive_ms = config["imq.cluster.monitor.interval"] * config["imq.cluster.monitor.threshold"] * 1000
+        if row.state is not StoreState.BROKER_DOWN and silent_ms < alive_ms:
+            raise IllegalStateError(
+                f"broker {tables.broker} gave a sign of life {max(silent_ms, 0)} ms ago, and is {row.state}: stop it"
+                f" first (raybroker shutdown bkr -b {tables.broker})"
+            )
+        blocks = 0
+        if VERSION in tables.versions():
+            tables.check_closed()
+            blocks = sum(host.blocks for host in tables.hosts())
+            if blocks and not force:
+                raise IllegalStateError(
+                    f"broker {tables.broker} has {blocks} blocks of messages in {tables.shown}: have them consumed, or"
+                    f" moved, first: raybroker takeover bkr -n {tables.broker} starts it. With --force they are lost"
+                )
+            tables.drop()
+        shared.remove(tables.broker)
+        return blocks
+
+    def _require_shared(self, verb: str) -> SharedBrokers:
+        if self._shared is None:
+            raise ConfigError(
+                f"dbmgr {verb}: {HA} is false ({self._config.origin(HA)}): each broker has a store of its own, which"
+                " none takes over; set it to true in the configuration of the brokers first"
+            )
+        return self._shared
 
     def backup(self, file: Path) -> tuple[int, int]:
         """Write the tables of one broker to a file; (hosts, blocks).  Brokers may run meanwhile."""
@@ -126,7 +202,13 @@ class StoreManager:
         return backup.load(tables, file)
 
     def reset_lock(self) -> list[str]:
-        """Have the tables belong to nobody; the hosts that had them open and cannot write any more."""
+        """Have the tables belong to nobody; the hosts that had them open and cannot write any more. Raises ConfigError
+        where brokers take over from each other, which does so by itself."""
+        if self._shared is not None:
+            raise ConfigError(
+                f"dbmgr reset lck: with {HA} = true whoever is started, or takes over, has the tables from then on:"
+                " raybroker up, or raybroker takeover bkr -n BROKER"
+            )
         return [host for tables in self._all for host in tables.reset_lock()]
 
     def _check_closed(self, force: bool) -> None:
@@ -155,13 +237,13 @@ def check_tables(plan: BrokerPlan, config: Config, cluster: str) -> None:
             tables.require()
 
 
-def hosts_of(config: ConfigView, directory: Path, cluster: str, broker: str, token: bytes) -> dict[str, str]:
+def hosts_of(config: ConfigView, directory: Path, cluster: str, broker: str, holder: str) -> dict[str, str]:
     """Host → its hosting, of those that the tables of a broker without a catalogue have; none where they belong to
-    another installation, or there is nothing."""
+    another holder, or there is nothing."""
     if not is_sql(config):
         return {}
-    tables = StoreTables(_database(config, directory), store_id(config, cluster, broker), cluster, broker)
-    if VERSION not in tables.versions() or tables.require() not in ("", holder_of(token)):
+    tables = tables_of_broker(config, directory, cluster, broker)
+    if VERSION not in tables.versions() or tables.require() not in ("", holder):
         return {}
     return tables.names()
 
@@ -169,8 +251,36 @@ def hosts_of(config: ConfigView, directory: Path, cluster: str, broker: str, tok
 def remove_host(config: ConfigView, directory: Path, cluster: str, broker: str, host: str) -> None:
     """Remove what a host of a broker has stored in a database.  Raises StoreError."""
     if is_sql(config):
-        database = _database(config, directory)
-        StoreTables(database, store_id(config, cluster, broker), cluster, broker).remove_host(host)
+        tables_of_broker(config, directory, cluster, broker).remove_host(host)
+
+
+def tables_of_broker(config: ConfigView, directory: Path, cluster: str, broker: str) -> StoreTables:
+    """The tables of a broker with that directory.  Raises ConfigError."""
+    return StoreTables(_database(config, directory), store_id(config, cluster, broker), cluster, broker)
+
+
+def shared_brokers(config: ConfigView, beside: Path, cluster: str) -> SharedBrokers:
+    """The table; ``beside``: the directory of the cluster's stores.  Raises ConfigError."""
+    address = address_of(config, beside / "any", store_password(config, beside))
+    return SharedBrokers(Database(address), shared_id(config, cluster))
+
+
+def check_shared(config: ConfigView, plan: BrokerPlan) -> None:
+    """Raises ConfigError where ``imq.cluster.ha`` asks for what cannot be with the other properties."""
+    if not config[HA]:
+        return
+    if not is_sql(config) or config["imq.persist.jdbc.dbVendor"] != "postgresql":
+        found = config["imq.persist.store"]
+        raise ConfigError(
+            f"{HA} = true needs messages where every broker reaches them, and imq.persist.store is {found}"
+            + (f" with imq.persist.jdbc.dbVendor {config['imq.persist.jdbc.dbVendor']}" if is_sql(config) else "")
+            + ": set imq.persist.store = sql and imq.persist.jdbc.dbVendor = postgresql, or leave it out"
+        )
+    if not plan.table:
+        raise ConfigError(
+            f"{HA} = true needs the configuration change record where no lost broker takes it along: set"
+            f" imq.cluster.nomasterbroker = true and {TABLE}, or leave it out"
+        )
 
 
 def _database(config: ConfigView, directory: Path) -> Database:

@@ -24,7 +24,7 @@ MASTER_TIMEOUT_S: Final = 60.0
 
 class ClusterItself:
     """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
-    broker → node id, as far as it is known."""
+    broker → node id, as far as it is known; ``stored``: what the shared store has of a broker."""
 
     def __init__(
         self,
@@ -33,16 +33,18 @@ class ClusterItself:
         propose: Callable[[Change], Awaitable[None]],
         forget: Callable[[str], Awaitable[None]],
         nodes: Callable[[], dict[str, str]],
+        stored: Callable[[str], Row],
     ) -> None:
         self._clustering = clustering
         self._brokers = brokers
         self._propose = propose
         self._forget = forget
         self._nodes = nodes
+        self.stored = stored
 
     async def list_brokers(self) -> list[Row]:
         """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
-        ``reason``: why it is not up, "" for one that is."""
+        ``reason``: why it is not up, "" for one that is; with a shared store what that has of it."""
         member, nodes = self._clustering.member, self._nodes()
         coordinator = member.membership.coordinator()
         reasons = await self._reasons()
@@ -55,6 +57,7 @@ class ClusterItself:
                 "node": nodes.get(row.name, ""),
                 "record": row.number,
                 "reason": reasons.get(row.name, ""),
+                **self.stored(row.name),
             }
             for row in member.membership.rows()
         ]

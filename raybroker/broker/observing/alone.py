@@ -6,6 +6,21 @@ from collections.abc import Callable
 
 from raybroker.admin import checks
 from raybroker.hosting.host_port import Row
+from raybroker.model.errors import NotSupportedError
+
+
+class NotShared:
+    """A broker whose messages nobody takes over."""
+
+    async def takeover_broker(self, broker: str) -> Row:
+        raise NotSupportedError(
+            f"broker {broker} cannot be taken over: what it stores is its own, and comes back with it. Brokers take"
+            " over from each other in a database that they share (imq.cluster.ha = true)"
+        )
+
+    def row(self, name: str) -> Row:
+        """What a shared store has of a broker: there is none."""
+        return {}
 
 
 class OnlyBroker:

@@ -54,7 +54,7 @@ OPTIONS: Final = {
     "-svn": Option("Only connections of this service.", "SERVICE"),
     "-tmp": Option("Temporary destinations as well."),
     "-time": Option("Do it in S seconds, and return at once.", "S"),
-    "-nofailover": Option("Taken and not used.", ignored="no broker takes over the store of another"),
+    "-nofailover": Option("Taken and not used.", ignored="a broker that is shut down is not taken over"),
 }
 OF_ONE: Final = ("update bkr", "shutdown bkr", "restart bkr")
 """Forms whose -n is the name of one of several brokers."""
@@ -82,12 +82,7 @@ FORMS: Final = {
         Form("shutdown bkr", "", "-time -nofailover -n", "Shut the broker down."),
         Form("restart bkr", "", "-n", "Shut the broker down and start it again."),
         Form("metrics bkr", "", LOOKS, "Show counts of the broker, again and again."),
-        Form(
-            "takeover bkr",
-            takes="-n",
-            refused="no broker takes over the store of another; start the lost one again on the node that has its disk:"
-            " raybroker up --broker BROKER; what of its store is intact is brought out by raybroker salvage",
-        ),
+        Form("takeover bkr", "-n", "", "Have a lost broker's messages served by another one."),
         Form("reload cls", "", "", "Have the brokers take the list of brokers from the cluster file (--config)."),
         Form("changemaster cls", "-o", "", f"Move the change record: -o {MASTER}=BROKER."),
         Form("list svc", "", "", "List connection services."),

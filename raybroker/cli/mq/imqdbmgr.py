@@ -50,20 +50,11 @@ FORMS: Final = {
         Form("restore", "", "-dir -file -n", "Put that in place of the tables that there are."),
         Form("restore sharecc_tbl", "", "-dir -file", "Put that in place of the shared record."),
         Form("reset lck", "", ANY_BROKER, "Clear the locks of the tables with messages."),
-        Form(
-            "remove bkr",
-            takes=ANY_BROKER,
-            refused="brokers share no store from which one could be removed; take a stopped broker out of"
-            " imq.cluster.brokerlist (raybroker reload cls), and remove its tables: imqdbmgr delete tbl -n BROKER",
-        ),
-        Form(
-            "upgrade hastore",
-            refused="there is no store that brokers share: each has its own tables; raybroker dbmgr upgrade tbl brings"
-            " them to this release",
-        ),
+        Form("remove bkr", "-n", "", "Remove a broker that is over from the store that brokers share."),
+        Form("upgrade hastore", "", ANY_BROKER, "Have brokers take over from each other in the tables that they have."),
     )
 }
-ASKS: Final = ("delete", "recreate", "restore", "reset")
+ASKS: Final = ("delete", "recreate", "restore", "reset", "remove")
 """Verbs that ask, and take --force."""
 
 

@@ -46,16 +46,17 @@ def list_bkr(cluster: Cluster = "default", json: Json = False, watch: Watch = No
 
 def _list(cluster: str, *, json: bool) -> None:
     rows = connecting.brokers(cluster)
+    stored = ", store_state: store, tenure, taken_by: taken by" if any("store_state" in row for row in rows) else ""
     show_list(
         rows,
-        "broker, cluster, state, role: master, pid, address: ray",
+        f"broker, cluster, state, role: master{stored}, pid, address: ray",
         empty="no brokers",
         json=json,
         shown=lambda row: {**row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"},
     )
     absent = [row for row in rows if row["state"] in NOT_UP]
     for row in absent:
-        why = row.get("refusal") or row.get("reason")
+        why = row.get("refusal") or row.get("store_reason") or row.get("reason")
         output.error(f"broker {row['broker']} is {row['state']}" + (f": {why}" if why else ""))
     if absent:
         raise typer.Exit(Exit.UNREACHABLE)

@@ -30,6 +30,7 @@ ALL: Final = "all"
 OLDER: Final = "oldtbl"
 LOCK: Final = "lck"
 SHARED_STORE: Final = "hastore"
+BROKER: Final = "bkr"
 
 
 def _what(*words: str) -> Any:
@@ -252,36 +253,58 @@ def reset(
 
 @app.command()
 def upgrade(
-    what: Annotated[str, _what(STORE)],
+    what: Annotated[str, _what(STORE, SHARED_STORE)],
     config: ClusterFile = None,
     broker: OfBroker = None,
     cluster: Instance = None,
 ) -> None:
-    """Bring tables with messages to the newest version that this release makes; releases before refuse them then.
+    """Bring tables with messages to the newest version that this release makes; releases before refuse them then. With
+    hastore, have brokers with imq.cluster.ha = true take over from each other in the tables that they have.
 
     Tables are of version 1, and of version 2 from the first message on that was compressed where it is stored
     (raybroker.store.message_compression_enabled). Of use for tables in which a release before has compressed messages
     without that version, and where the user of brokers may not make tables: these keep messages as they come until a
     user who may has run this.
     """
+    _check(what, STORE, SHARED_STORE)
+    manager = _store(cluster, config, broker)
     if what == SHARED_STORE:
-        raise UsageError(
-            f"dbmgr upgrade {what}: there is no store that brokers share, since none takes over another's messages:"
-            " each has its own tables; raybroker dbmgr upgrade tbl brings them to this release"
-        )
-    _check(what, STORE)
-    for shown in _store(cluster, config, broker).upgrade() or ["nothing: the tables have the newest version"]:
+        _check_stopped(manager.instance, f"upgrade {what}", force=False)
+        for done in _shared(manager.share) or ["nothing: brokers share these tables already"]:
+            output.say(done)
+        return
+    for shown in manager.upgrade() or ["nothing: the tables have the newest version"]:
         output.say(f"upgraded {shown}")
 
 
-@app.command(hidden=True)
-def remove(what: Annotated[str, typer.Argument()] = "bkr") -> None:
-    """Refused: a broker is removed otherwise here."""
-    raise UsageError(
-        f"dbmgr remove {what}: brokers share no store from which one could be removed, since none takes over another's"
-        " messages; take a stopped broker out of imq.cluster.brokerlist (raybroker reload cls), and remove its tables"
-        " with raybroker dbmgr delete tbl -b BROKER"
-    )
+@app.command()
+def remove(
+    what: Annotated[str, _what(BROKER)],
+    config: ClusterFile = None,
+    broker: OfBroker = None,
+    force: Force = False,
+    cluster: Instance = None,
+) -> None:
+    """Remove a broker that is over from the store that brokers share, with its tables: raybroker dbmgr remove bkr -b b3
+
+    It has to be stopped, and its messages consumed or moved: --force loses them. The others go on. Take it out of
+    imq.cluster.brokerlist as well (raybroker reload cls).
+    """
+    _check(what, BROKER)
+    if broker is None:
+        raise UsageError("dbmgr remove bkr: say which broker, with -b")
+    manager = _store(cluster, config, broker)
+    ask(force, f"remove broker {broker} and its tables {', '.join(manager.shown)}?")
+    blocks = _shared(lambda: manager.remove_broker(force=force))
+    output.say(f"removed broker {broker}, with {blocks} blocks of messages")
+
+
+def _shared(work: Callable[[], Any]) -> Any:
+    """What a part of the store that brokers share answers; raises UsageError where they share none."""
+    try:
+        return work()
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 def _lose(manager: Any, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:

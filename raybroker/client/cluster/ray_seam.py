@@ -48,7 +48,7 @@ class RayCalls:
     async def call(self, broker: str, method: str, *args: Any) -> Any:
         actor = self._actors.get(broker)
         if actor is None:
-            actor = await in_daemon_thread(self._ray.find_actor, self._ray.broker_name(self.cluster, broker))
+            actor = await in_daemon_thread(self._ray.find_broker, self.cluster, broker)
             if actor is None:
                 raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
             self._actors[broker] = actor
@@ -64,8 +64,7 @@ class RayCalls:
 
     def found(self) -> list[str]:
         """The brokers there are; blocks."""
-        prefix = self._ray.broker_name(self.cluster, "")
-        return [name.removeprefix(prefix) for name in self._ray.list_actors(prefix)]
+        return list(self._ray.brokers_of(self.cluster))
 
     def place(self, found: Sequence[Any]) -> DestinationPlace:
         key, ip, port, token, broker, traits, certificate = found
@@ -106,7 +105,7 @@ def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> Clu
 def _nearest(ray: ModuleType, cluster: str, brokers: list[str]) -> str:
     """A broker of this node that is up; else the first that answers."""
     for name in brokers if len(brokers) > 1 else ():
-        actor = ray.find_actor(ray.broker_name(cluster, name))
+        actor = ray.find_broker(cluster, name)
         try:
             rows = ray.call_blocking(actor.brokers, timeout_s=ASK_TIMEOUT_S)[2] if actor is not None else []
         except BrokerError:

@@ -50,6 +50,21 @@ CLUSTER: Final[tuple[Setting, ...]] = (
             "authenticated, and carry no messages.", choices=("tcp", "ssl")),
     Setting("imq.cluster.dynamicChangeMasterBrokerEnabled", "bool", False, "broker",
             "Whether 'changemaster cls' may move the configuration change record to another broker while brokers run."),
+    Setting("imq.cluster.ha", "bool", False, "broker",
+            "Whether another broker takes over what a lost one has stored, and starts it on its own node. Needs "
+            "imq.persist.store = sql in PostgreSQL, the record in a table (imq.cluster.sharecc.persist.jdbc.url), and "
+            "the table in which brokers see each other: 'dbmgr create tbl', or 'dbmgr upgrade hastore' where there are "
+            "messages."),
+    Setting("imq.cluster.monitor.interval", "seconds", 1, "broker",
+            "How often a broker of imq.cluster.ha gives the database a sign of life, and looks for those of the "
+            "others. MQ's default is 30 s.", unit="s", low=1, high=3600),
+    Setting("imq.cluster.monitor.threshold", "int", 3, "broker",
+            "After so many looks without a sign of life of a broker, which its peers do not hear either, the eldest of "
+            "these takes it over; each younger one waits as long again. MQ's default is 2 of its longer intervals.",
+            unit="looks", low=1, high=1000),
+    Setting("imq.cluster.ha.takeoverWaitTimeout", "seconds", 300, "broker",
+            "How long a broker that was taken over may take until it serves clients; then the takeover has failed, and "
+            "is tried again.", unit="s", low=1, high=86_400),
     Setting("raybroker.cluster.heartbeat_ms", "millis", 500, "broker",
             "How often brokers tell each other that they live.", unit="ms", low=50, high=60_000),
     Setting("raybroker.cluster.suspect_ms", "millis", 1000, "broker",

@@ -505,6 +505,13 @@ INSTEAD: Final[Mapping[str, str]] = {
     "StoreMessageCompressionEnabled": "it is raybroker.store.message_compression_enabled",
     "PagingMessageCompressionEnabled": "it is raybroker.paging.message_compression_enabled",
     "imq.cluster.port": _BY_RAY,
+    "imq.cluster.heartbeat.hostname": _BY_RAY,
+    "imq.cluster.heartbeat.port": _BY_RAY,
+    "imq.cluster.heartbeat.interval": "it is raybroker.cluster.heartbeat_ms, in milliseconds",
+    "imq.cluster.heartbeat.threshold": (
+        "it is raybroker.cluster.suspect_ms and raybroker.cluster.down_ms: silence counts in milliseconds, and not in"
+        " heartbeats that are missed"
+    ),
     "imq.cluster.hostname": _BY_RAY,
     "imq.shared.connectionMonitor_limit": (
         "connections are served by event loops, not by threads that watch them; imq.<service>.max_threads bounds them"

@@ -101,6 +101,11 @@ def store_id(config: ConfigView, cluster: str, broker: str) -> str:
     return found
 
 
+def shared_id(config: ConfigView, cluster: str) -> str:
+    """What the names end in, without the C, of the tables that the brokers of a cluster have together."""
+    return store_id(config, cluster, "")[:-1]
+
+
 def sqlalchemy_of(name: str) -> Any:
     """The library; raises ConfigError where it is not installed."""
     try:

@@ -26,6 +26,7 @@ class Scene:
         self.started: list[bool] = []
         self.actor: Any = SimpleNamespace(row="row", routes="routes", renew="renew")
         monkeypatch.setattr(runtime, "find_actor", lambda name: self.actor)
+        monkeypatch.setattr(runtime, "list_actors", lambda prefix: [])
         monkeypatch.setattr(runtime, "call", self.call)
         self.paths = RayPaths("c", self.ensure)
 

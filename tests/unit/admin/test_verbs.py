@@ -21,6 +21,7 @@ from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.forwarding_agents import Agents
+from raybroker.broker.cluster.takeovers import StoreWatch
 from raybroker.broker.definitions.definition_transfer import Transfer
 from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
@@ -33,7 +34,7 @@ from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions
 from raybroker.broker.destinations.transactions import TransactionAdministration
 from raybroker.broker.ending import ClusterEnding, Ending
-from raybroker.broker.observing.alone import OnlyBroker
+from raybroker.broker.observing.alone import NotShared, OnlyBroker
 from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import ClusterHealth, HealthChecks
 from raybroker.broker.observing.why import WhyAdministration
@@ -63,6 +64,7 @@ OF_BROKER = (
     DefinitionsOnDemand,
     HealthChecks,
     OnlyBroker,
+    NotShared,
     UserVerbs,
     ConnectionVerbs,
     WhyAdministration,
@@ -73,6 +75,7 @@ OF_CLUSTER = (
     RecordedSubscriptions,
     RecordedNamed,
     ClusterItself,
+    StoreWatch,
     Agents,
     Pausing,
     ClusterProperties,

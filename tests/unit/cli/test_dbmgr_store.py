@@ -172,15 +172,15 @@ def test_tables_of_a_lost_installation_are_taken_after_the_lock_is_reset(raybrok
     config, token = place.loaded, b"another"
     with pytest.raises(StoreError, match="reset lck"):
         place.open(holder="two")
-    assert hosts_of(config, Path(), "default", "b1", token) == {}
+    assert hosts_of(config, Path(), "default", "b1", holder_of(token)) == {}
     raybroker.output("dbmgr", "reset", "lck", "--force", *place.arguments)
-    assert hosts_of(config, Path(), "default", "b1", token) == {"h1": "dedicated"}
+    assert hosts_of(config, Path(), "default", "b1", holder_of(token)) == {"h1": "dedicated"}
     store = place.open(holder=holder_of(token))
     assert len(content(store)[0]) == 4
     store.close()
-    assert hosts_of(config, Path(), "default", "b1", token) == {"h1": "dedicated"}
+    assert hosts_of(config, Path(), "default", "b1", holder_of(token)) == {"h1": "dedicated"}
     remove_host(config, Path(), "default", "b1", "h1")
-    assert hosts_of(config, Path(), "default", "b1", token) == {}
+    assert hosts_of(config, Path(), "default", "b1", holder_of(token)) == {}
     with sqlite3.connect(place.file) as connection:
         for part in ("host", "log", "block"):
             assert connection.execute(f"SELECT count(*) FROM raybroker1_{part}_Sdefault_b1").fetchone() == (0,)
@@ -278,11 +278,20 @@ def test_a_backup_of_another_broker_is_not_restored(raybroker: Any, place: Place
     assert place.tables() == TABLES
 
 
-def test_what_belongs_to_a_takeover_is_refused_with_what_to_do_in_its_place(raybroker: Any) -> None:
+def test_what_belongs_to_a_takeover_is_refused_with_what_to_do_in_its_place(raybroker: Any, tmp_path: Path) -> None:
+    place = Place(tmp_path)
     for words, told in (
-        (("remove", "bkr"), "none takes over another's messages; take a stopped broker out of imq.cluster.brokerlist"),
-        (("upgrade", "hastore"), "no store that brokers share"),
+        (("remove", "bkr"), "say which broker, with -b"),
+        (("remove", "bkr", "-b", "b1", "--force"), "imq.cluster.ha is false (default): each broker has a store of its"),
+        (("upgrade", "hastore"), "dbmgr upgrade hastore: imq.cluster.ha is false"),
+        (("remove", "tbl", "-b", "b1"), "'tbl' is not known here; there is bkr"),
     ):
-        result = raybroker("dbmgr", *words)
+        result = raybroker("dbmgr", *words, *place.arguments)
         assert result.exit_code == 2
         assert told in " ".join(result.output.replace("│", " ").split())
+    shared = Place(tmp_path, "imq.cluster.ha = true\n")
+    result = raybroker("dbmgr", "create", "tbl", *shared.arguments)
+    assert result.exit_code == 2
+    assert "set imq.persist.store = sql and imq.persist.jdbc.dbVendor = postgresql" in " ".join(
+        result.output.replace("│", " ").split()
+    )

@@ -28,6 +28,7 @@ BY_HAND = {
     "schedules": "a schedule is a message that is sent",
     "services": "several verbs for one command",
     "stored": "pages of messages, and files",
+    "takeovers": "the command waits until the broker takes clients",
     "why": "several commands for one verb",
 }
 """File of cli/objects → why it makes commands without the table."""

@@ -1,0 +1,119 @@
+"""``raybroker takeover bkr`` and what ``list bkr`` and ``check cls`` say of a store that brokers share (A-22, K-21)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raybroker.admin import checks
+from raybroker.cli import connecting
+from raybroker.cli.objects import takeovers
+from raybroker.errors import IllegalStateError
+from tests.unit.cli.conftest import Program
+
+STORED = {
+    "store_state": "OPERATING",
+    "tenure": 3,
+    "takeovers": 2,
+    "taken_by": "b1",
+    "store_node": "n1",
+    "silent_ms": 100,
+}
+
+
+class Admin:
+    """Answers as a broker that takes over; ``states``: those that list_brokers shows one after the other."""
+
+    def __init__(self, *states: str, refused: Exception | None = None) -> None:
+        self._states = iter(states)
+        self._refused = refused
+        self.asked: list[str] = []
+
+    def _call(self, verb: str, args: dict[str, Any]) -> Any:
+        return getattr(self, verb)(**args)
+
+    def takeover_broker(self, broker: str) -> dict[str, Any]:
+        if self._refused is not None:
+            raise self._refused
+        self.asked.append(broker)
+        return {"broker": broker, "taker": "b1", "tenure": 3, "node": "n1"}
+
+    def list_brokers(self) -> list[dict[str, Any]]:
+        state = next(self._states)
+        why = {"store_reason": "start it: no process"} if state == "TAKEOVER_FAILED" else {}
+        return [{"broker": "b1"}, {"broker": "b2", **STORED, "store_state": state, **why}]
+
+
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], Admin]:
+    def ask(admin: Admin) -> Admin:
+        class Connected:
+            def admin(self) -> Admin:
+                return admin
+
+            def close(self) -> None:
+                pass
+
+        monkeypatch.setattr(connecting, "connect", lambda cluster, broker=None: Connected())
+        monkeypatch.setattr(takeovers, "LOOK_S", 0.0)
+        return admin
+
+    return ask
+
+
+def test_it_waits_until_the_broker_takes_clients(raybroker: Program, asking: Callable[[Admin], Admin]) -> None:
+    admin = asking(Admin("TAKEOVER_STARTED", "TAKEOVER_COMPLETE", "OPERATING"))
+    said = raybroker.output("takeover", "bkr", "-n", "b2", "-f")
+    assert said.splitlines() == [
+        "broker b1 takes broker b2 over, tenure 3",
+        "broker b2 takes clients on node n1",
+    ]
+    assert admin.asked == ["b2"]
+
+
+def test_what_has_failed_and_what_is_refused_is_said(raybroker: Program, asking: Callable[[Admin], Admin]) -> None:
+    asking(Admin("TAKEOVER_STARTED", "TAKEOVER_FAILED"))
+    result = raybroker("takeover", "bkr", "-n", "b2", "-f")
+    assert result.exit_code != 0
+    assert "the takeover of broker b2 has failed: start it: no process" in " ".join(result.output.split())
+    asking(Admin(refused=IllegalStateError("broker b2 is up, and nobody takes over what lives")))
+    result = raybroker("takeover", "bkr", "-n", "b2", "-f")
+    assert result.exit_code != 0
+    assert "nobody takes over what lives" in result.output
+    result = raybroker("takeover", "bkr", "-n", "b2")
+    assert result.exit_code == 2
+    assert "--force" in result.output
+
+
+def test_the_store_is_a_column_of_list_bkr_where_there_is_one(
+    raybroker: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"broker": "b1", "cluster": "c", "state": "UP", "address": "x", **STORED}]
+    monkeypatch.setattr(connecting, "brokers", lambda cluster: rows)
+    assert "TENURE" in raybroker.output("list", "bkr")
+    failed = {**rows[0], "broker": "b2", "state": "DOWN", "reason": "it is down"}
+    rows.append({**failed, "store_state": "TAKEOVER_FAILED", "store_reason": "no process"})
+    result = raybroker("list", "bkr")
+    assert "broker b2 is DOWN: no process" in result.output
+    rows[:] = [{"broker": "b1", "cluster": "c", "state": "UP", "address": "x"}]
+    assert "TENURE" not in raybroker.output("list", "bkr")
+
+
+@pytest.mark.parametrize(
+    ("more", "grade", "text"),
+    [
+        ({}, "ok", "broker b2 is OPERATING in the shared store, tenure 3, taken over 2 times, last by b1"),
+        ({"store_state": "BROKER_DOWN"}, "warning", "b2 is BROKER_DOWN"),
+        ({"store_state": "TAKEOVER_COMPLETE"}, "warning", "b2 is TAKEOVER_COMPLETE"),
+        ({"store_state": "TAKEOVER_FAILED", "store_reason": "no process"}, "critical", "by b1: no process"),
+        ({"store_reason": "the database is down"}, "warning", "the database is down"),
+    ],
+)
+def test_a_check_grades_the_states(more: dict[str, object], grade: str, text: str) -> None:
+    cluster = {"broker": "b1", "state": "OPERATING", "master": "", "operating": True, "contradiction": "", "faults": []}
+    members = [{"broker": "b1", "state": "UP"}, {"broker": "b2", "state": "UP", **STORED, **more}]
+    (found,) = [row for row in checks.of_cluster({**cluster, "brokers": members}) if row["check"] == "store"]
+    assert (found["of"], found["grade"]) == ("b2", grade)
+    assert text in found["text"]
