@@ -85,7 +85,7 @@ def test_a_reply_to_nothing_is_named_when_the_request_times_out(broker: Loopback
     session, queue = broker.connect().session(), broker.name()
     wrong = lambda s, m: s.producer(m.reply_to).send("x", correlation_id="wrong")
     with replier(broker, queue, wrong, 1), pytest.raises(RequestTimeoutError, match=r"1 messages came.*message\.reply"):
-        session.request(queue, 1, 0.5)
+        session.request(queue, 1, 1.5)
 
 
 def test_a_message_without_reply_to_is_not_replied_to(broker: LoopbackBroker) -> None:
@@ -154,7 +154,7 @@ def test_an_answer_to_a_requester_that_is_gone_fails_at_once(
     began_s = time.monotonic()
     with pytest.raises(InvalidDestinationError, match=answers.name):
         ANSWERS[way](session, request)
-    assert time.monotonic() - began_s < core_of(connection).attributes["raybroker.reconnect.timeout_ms"] / 10_000
+    assert time.monotonic() - began_s < core_of(connection).attributes["raybroker.reconnect.timeout_ms"] / 2000
     session.producer(queue).send("the session goes on")
     assert consumer.receive(WAIT_S).body == "the session goes on"
 
@@ -182,7 +182,7 @@ def test_a_transaction_with_an_answer_to_who_is_gone_is_rolled_back_at_once(
     else:
         with pytest.raises(TransactionRolledBackError):
             session.commit()
-    assert time.monotonic() - began_s < core_of(connection).attributes["raybroker.reconnect.timeout_ms"] / 10_000
+    assert time.monotonic() - began_s < core_of(connection).attributes["raybroker.reconnect.timeout_ms"] / 2000
     again = consumer.receive(WAIT_S)
     assert (again.body, again.redelivered) == ("ask", True)
     session.commit()
