@@ -10,7 +10,7 @@ from raybroker.core.blocks.message_mask import indexes, of_indexes
 from raybroker.core.selector.content import Content
 from raybroker.core.selector.faults import SelectorFault, refusal
 from raybroker.core.selector.limits import SELECTOR_CHARS_MAX
-from raybroker.core.selector.names import KNOWN_OF_RUN, OF_DELIVERY, may_be_property
+from raybroker.core.selector.names import KNOWN_OF_RUN, OF_DELIVERY
 
 if TYPE_CHECKING:
     from raybroker.core.selector.compile import Sieve
@@ -28,19 +28,17 @@ _FEW: Final = 16
 class Selector:
     """A compiled selector; two of the same text are interchangeable.
 
-    text              as given
-    identifiers       the names used: headers, and properties of the application
-    reads_properties  whether properties of messages are needed, or their headers are enough
-    known_of_run      whether a delivery queue knows everything that is used without opening the block
-    volatile          whether the answer may change when a message is delivered again
+    text          as given
+    identifiers   the names used: headers, and properties of the application
+    known_of_run  whether a delivery queue knows everything that is used without opening the block
+    volatile      whether the answer may change when a message is delivered again
     """
 
-    __slots__ = ("_sieve", "_traces", "identifiers", "known_of_run", "reads_properties", "text", "volatile")
+    __slots__ = ("_sieve", "_traces", "identifiers", "known_of_run", "text", "volatile")
 
     def __init__(self, text: str, identifiers: frozenset[str], passes: Sieve, needed: Traces = frozenset()) -> None:
         self.text = text
         self.identifiers = identifiers
-        self.reads_properties = any(map(may_be_property, identifiers))
         self.known_of_run = identifiers <= KNOWN_OF_RUN
         self.volatile = not OF_DELIVERY.isdisjoint(identifiers)
         self._sieve = passes

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.core.admission.limits import largest_exceeded
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
@@ -47,12 +47,6 @@ BODIES_MAX: Final = 16
 """Bodies of one connection that come at a time."""
 
 Arguments = dict[str, Any]
-
-
-class Reader(Protocol):
-    """A consumer or browser. ``destination``: what it reads."""
-
-    destination: Any
 
 
 class _Coming:
