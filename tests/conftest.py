@@ -20,7 +20,7 @@ from tests import sweep
 
 TESTS = Path(__file__).parent
 
-# Four workers and hundreds of processes import the same modules: without bytecode each of them compiles all anew.
+# Five workers and hundreds of processes import the same modules: without bytecode each of them compiles all anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # What the user of this machine has configured for the command line is none of the tests' business.
