@@ -160,7 +160,7 @@ def _processor_s(pid: int) -> float:
 def broker(folder: Path, destinations: int) -> Iterator[tuple[int, int, int]]:
     """(process, port of the port mapper, port of the console)."""
     users = UserFile(folder / "passwd")
-    verifier = str(Verifier.of("secret", b"s" * 16, 4096))
+    verifier = str(Verifier.from_password("secret", b"s" * 16, 4096))
     users.add("root", UserEntry(verifier, "admin"))
     users.add("ann", UserEntry(verifier, "user"))
     words = [sys.executable, "-c", BROKER, str(folder), str(folder / "store"), str(destinations)]

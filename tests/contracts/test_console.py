@@ -329,6 +329,8 @@ def test_the_last_hour_was_sampled_before_anybody_logged_in(tmp_path: Path) -> N
         orders, both = rows(type="queue", name="orders"), rows()
         assert len(orders) >= 2, "it was there for several samples when the first one looked"
         assert orders[-1][1:] == [3, 0, 0]
+        seen = visitor.ask("GET", "view/destinations", params={"text": "orders"}).json()
+        assert (seen["rows"][0]["in_rate"], seen["sums"]["in_rate"]) == (0, 0), "rates are known at the first look"
         sent = sum(row[2] * (row[0] - before[0]) / 1000 for before, row in itertools.pairwise(both) if row[2])
         assert 3.5 < sent < 4.5
         assert rows(type="queue", name="none") == rows(type="topic", name="orders") == []

@@ -124,7 +124,7 @@ class Administration(WebApplication[Administrator]):
             Console(
                 self,
                 ConsoleSessions(session_idle_s, now_s, entropy.token),
-                Figures(now_s, clock.now_ms),
+                Figures(now_s, clock.now_ms, samples.history.latest),
                 samples,
                 terms.broker,
                 terms.version,

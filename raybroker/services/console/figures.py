@@ -46,8 +46,14 @@ NUMBERS: Final = frozenset(
 )
 SORTS: Final = tuple(sorted(NUMBERS | {"name", "type", "state"}))
 
+Latest = Callable[[tuple[str, str]], tuple[float | None, float | None]]
+"""(type, name) → in and out each second."""
 Ask = Callable[[], Awaitable[Any]]
 """Asks for all destinations, as one of the users."""
+
+
+def _unknown(key: tuple[str, str]) -> tuple[None, None]:
+    return None, None
 
 
 class Sampled(NamedTuple):
@@ -60,9 +66,11 @@ class Sampled(NamedTuple):
 
 
 class Figures:
-    """The figures of one service. ``now_s``: a clock that never goes back; ``now_ms()``: milliseconds since 1970."""
+    """The figures of one service. ``now_s``: a clock that never goes back; ``now_ms()``: milliseconds since 1970;
+    ``latest``: the last rates that are known of a destination, for one that nobody has asked for before."""
 
-    def __init__(self, now_s: Callable[[], float], now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_s: Callable[[], float], now_ms: Callable[[], int], latest: Latest = _unknown) -> None:
+        self._latest = latest
         self._now_s = now_s
         self._now_ms = now_ms
         self._asking = asyncio.Lock()
@@ -101,8 +109,11 @@ class Figures:
             counted = (row.get("messages_in") or 0, row.get("messages_out") or 0)
             self._counted[key] = counted
             was = before.get(key)
-            for name, now, then in zip(("in_rate", "out_rate"), counted, was or counted, strict=True):
-                lean[name] = round(max(0, now - then) / seconds, 2) if was is not None and seconds > 0 else None
+            if was is None or seconds <= 0:
+                lean["in_rate"], lean["out_rate"] = self._latest(key)
+            else:
+                for name, now, then in zip(("in_rate", "out_rate"), counted, was, strict=True):
+                    lean[name] = round(max(0, now - then) / seconds, 2)
             lean["full_percent"] = _full_percent(row)
             rows.append(lean)
         return rows

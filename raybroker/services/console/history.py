@@ -103,10 +103,19 @@ class History:
             messages, came, went = kept[place : place + _WIDTH]
             if found or messages != _NONE:
                 seconds = (at_ms - before_ms) / 1000 if before_ms else 0
-                rates = [None if one == _NONE or seconds <= 0 else round(one / seconds, 2) for one in (came, went)]
-                found.append([at_ms, None if messages == _NONE else messages, *rates])
+                held = None if messages == _NONE else messages
+                found.append([at_ms, held, _rate(came, seconds), _rate(went, seconds)])
             before_ms = at_ms
         return found
+
+    def latest(self, key: Key) -> tuple[float | None, float | None]:
+        """Return in and out each second, as the last slot has them."""
+        kept = self._kept.get(key)
+        if kept is None or len(self._times) < 2:
+            return None, None
+        place = (self._slot - 1) % SLOTS * _WIDTH
+        seconds = (self._times[-1] - self._times[-2]) / 1000
+        return _rate(kept[place + 1], seconds), _rate(kept[place + 2], seconds)
 
     def _keep(self, key: Key, values: list[int]) -> None:
         kept = self._kept.get(key)
@@ -124,6 +133,10 @@ class History:
         yield from sorted(
             (key for key, slot in self._there.items() if slot < self._slot - 1), key=self._there.__getitem__
         )
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return None if count == _NONE or seconds <= 0 else round(count / seconds, 2)
 
 
 class HistorySampling:

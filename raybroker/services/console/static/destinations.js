@@ -98,7 +98,7 @@ export function Destination({ parts: [type, name] }) {
   const tiles = [["State", html`<${State} state=${row.state} />`], ["Messages", number(row.messages)], ["Bytes", bytes(row.bytes)], ["Waiting", number(row.waiting)],
     ["Unacknowledged", number(row.unacknowledged)], ["Delayed", number(row.delayed)], ["In transactions", number(row.in_transaction)], ["Producers", number(row.producers)],
     ["Consumers", `${number(row.active_consumers)}${row.backup_consumers ? ` and ${number(row.backup_consumers)} in reserve` : ""}`],
-    ["In and out", `${number(row.messages_in)} and ${number(row.messages_out)}`], ["Redelivered", number(row.redelivered)], ["Expired", number(row.expired)],
+    ["In", number(row.messages_in)], ["Out", number(row.messages_out)], ["Redelivered", number(row.redelivered)], ["Expired", number(row.expired)],
     ["Refused", number(row.refused)], ["Dead", number(row.dead)], ["Units of order", `${number(row.units)}, ${number(row.units_blocked)} blocked`], ["Schedules", number(row.schedules)]];
   return html`${title}<${Trouble} poll=${poll} />
     <p><a href=${link("messages", type, name)}>Messages of ${name}</a></p>

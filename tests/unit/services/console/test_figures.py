@@ -73,6 +73,14 @@ def test_rates_are_those_since_the_last_answer_and_never_below_zero() -> None:
     assert (a["in_rate"], a["out_rate"], c["in_rate"]) == (2.0, 0.0, None)
 
 
+def test_rates_of_the_first_look_are_those_of_the_history() -> None:
+    asked = Asked()
+    asked.figures = Figures(
+        lambda: asked.now_s, lambda: 0, lambda key: (3.5, None) if key == ("queue", "a") else (0, 1)
+    )
+    assert [(row["in_rate"], row["out_rate"]) for row in asked.sampled().rows] == [(3.5, None), (0, 1)]
+
+
 def test_full_is_what_is_held_of_the_nearer_limit() -> None:
     asked = Asked()
     limits = {"maxNumMsgs": 10, "maxTotalMsgBytes": 1000}

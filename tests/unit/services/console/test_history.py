@@ -40,6 +40,8 @@ def test_rates_are_between_slots_and_the_first_one_has_none() -> None:
     assert taken.rows("a") == [[5, None, None], [20, 2.0, 1.0]]
     assert taken.rows("new") == [[3, 2.0, 1.8]], "what is new has counted from zero"
     assert taken.sums() == [[5, None, None], [23, 4.0, 2.8]]
+    assert taken.history.latest(("queue", "new")) == (2.0, 1.8)
+    assert taken.history.latest(("queue", "none")) == (None, None)
     times = [row[0] for row in taken.history.rows()]
     assert times[1] - times[0] == STEP_MS
 
