@@ -12,7 +12,6 @@ MOST = 15
 TABLE: dict[str, int] = {
     "raybroker.broker.broker.Broker": 20,  # it composes the parts of a broker
     "raybroker.broker.cluster.cluster_shell.Clustering": 17,
-    "raybroker.client.connection.channel.Channel": 18,
     "raybroker.client.consumer.prefetch.credit_pool.CreditPool": 17,  # one rule over all of it
     "raybroker.client.consumer.prefetch.prefetch_buffer.PrefetchBuffer": 21,  # the state of a receive
     "raybroker.client.producer.members.unit_routing.RoutedProducer": 17,

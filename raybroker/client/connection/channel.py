@@ -81,6 +81,15 @@ class Observer(Protocol):
         ...
 
 
+class NextNumbers:
+    """The next numbers that the client gives on a channel."""
+
+    __slots__ = ("body", "handle", "request", "transaction")
+
+    def __init__(self) -> None:
+        self.request = self.handle = self.transaction = self.body = 1
+
+
 class Channel:
     """``await Channel.open(place, …)``; then :meth:`call` for requests and :meth:`write` for everything else."""
 
@@ -94,10 +103,7 @@ class Channel:
         self._then: dict[int, Callable[[Any], None]] = {}
         self._acks: dict[int, tuple[int, Future[int]]] = {}
         """Request → (handle, who waits for its confirmation)."""
-        self._next_request = 1
-        self._next_handle = 1
-        self._next_transaction = 1
-        self._next_body = 1
+        self._next = NextNumbers()
         self.pieces = False
         """The host takes large bodies in pieces."""
         self.uploads = asyncio.Semaphore(UPLOADS_MAX)
@@ -227,20 +233,20 @@ class Channel:
 
     def new_transaction(self) -> int:
         """A number for a transaction on this connection."""
-        number = self._next_transaction
-        self._next_transaction += 1
+        number = self._next.transaction
+        self._next.transaction += 1
         return number
 
     def new_handle(self, endpoint: ChannelEndpoint) -> int:
-        handle = self._next_handle
-        self._next_handle += 1
+        handle = self._next.handle
+        self._next.handle += 1
         self.endpoints[handle] = endpoint
         return handle
 
     def new_body(self) -> int:
         """A number for a large body on this connection."""
-        number = self._next_body
-        self._next_body += 1
+        number = self._next.body
+        self._next.body += 1
         return number
 
     def leave(self, op: str, handle: int) -> None:
@@ -389,8 +395,8 @@ class Channel:
         return ConnectionLostError(f"the connection to host {self.place.key} was lost{why}")
 
     def _number(self) -> int:
-        number = self._next_request
-        self._next_request = number % 0xFFFF_FFFF + 1
+        number = self._next.request
+        self._next.request = number % 0xFFFF_FFFF + 1
         if number in self._requests or number in self._acks:
             raise ProtocolError("more requests are open than there are numbers for them")
         return number
