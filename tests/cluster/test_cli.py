@@ -255,7 +255,7 @@ def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-
     assert shell.output("down", "--broker", "b2") == "broker b2 of cluster default is down\n"
     listed = shell.run("list", "bkr", "--json")
     assert {row["broker"]: row["state"] for row in json.loads(listed.stdout)} == {"b1": "UP", "b2": "DOWN"}
-    assert (listed.returncode, listed.stderr) == (3, "raybroker: broker b2 is DOWN: it was stopped\n")
+    assert (listed.returncode, json.loads(listed.stderr)["error"]) == (3, "broker b2 is DOWN: it was stopped")
     health = shell.run("check", "cls")
     assert (health.returncode, "broker b2 is LEFT: it was stopped" in health.stdout) == (1, True)
     of_one = shell.run("check", "bkr", "-b", "b2")

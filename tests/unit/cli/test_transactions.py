@@ -108,4 +108,5 @@ def test_a_list_that_is_not_whole_is_shown_and_says_so(
     found = raybroker("list", "txn", *(["--json"] if json else []))
     assert found.exit_code == 3
     assert "billing" in found.stdout
-    assert found.stderr == "raybroker: the list is not whole: b2/h3 has not answered (restarting)\n"
+    told = "the list is not whole: b2/h3 has not answered (restarting)"
+    assert found.stderr == (f'{{"error": "{told}"}}\n' if json else f"raybroker: {told}\n")
