@@ -215,7 +215,7 @@ class BrokerActor:
                 spec.cluster,
                 {"version": metadata.version("raybroker"), "ray": ray.__version__},
                 (
-                    lambda: {**self._observing.row(), "host_restarts_total": self._watch.restarts},
+                    lambda: {**self._observing.broker_row(), "host_restarts_total": self._watch.restarts},
                     self._memory.figures,
                     *((self._tenure.figures,) if self._tenure is not None else ()),
                 ),
@@ -388,7 +388,7 @@ class BrokerActor:
         if keeper == self._spec.broker:
             await in_daemon_thread(self._make_paths)
         else:
-            await self._peers.ask(keeper, "ensure_paths", {}, timeout_s=START_S)
+            await self._peers.call_broker(keeper, "ensure_paths", {}, timeout_s=START_S)
 
     def _make_paths(self) -> None:
         spec = self._spec
@@ -396,7 +396,7 @@ class BrokerActor:
         name = runtime.path_name(spec.cluster, spec.broker, spec.tenure)
         shared = (spec.config, spec.broker, spec.tenure) if spec.tenure else None
         actor = runtime.create_actor(PathActor, spec.cluster, directory, lease_ms, shared, name=name, node=self._node)
-        runtime.call_blocking(actor.row, timeout_s=START_S)
+        runtime.call_blocking(actor.path_row, timeout_s=START_S)
 
     async def _ready(self, *, again: bool = False) -> Broker:
         """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again, those that
@@ -494,11 +494,11 @@ class BrokerActor:
         """Ask each instance of another broker once on which node it is."""
         membership = self._cluster.clustering.member.membership
         for name in self._cluster.live():
-            incarnation = membership.row(name).incarnation
+            incarnation = membership.broker_row(name).incarnation
             if name == self._spec.broker or self._learnt.get(name) == incarnation:
                 continue
             try:
-                self._nodes[name] = str(await self._peers.ask(name, "node", {}, timeout_s=SWEEP_S))
+                self._nodes[name] = str(await self._peers.call_broker(name, "node", {}, timeout_s=SWEEP_S))
             except BrokerError:
                 continue  # It is gone, or busy; the next sweep asks again.
             self._learnt[name] = incarnation
@@ -737,7 +737,7 @@ class BrokerActor:
 
     async def forget(self, type: str, name: str) -> None:
         """A host has removed a destination by itself."""
-        self._broker.placement.forget(type, name)
+        self._broker.placement.forget_destination(type, name)
 
     async def lease(self, host: str, row: dict[str, Any]) -> dict[str, Any]:
         """A host asks for more of a pool; see broker.destinations.pools."""
@@ -762,7 +762,7 @@ class BrokerActor:
             "pid": os.getpid(),
             "node": self._node,
             "metrics_url": self._observing.url,
-            **self._cluster.clustering.row(),
+            **self._cluster.clustering.cluster_row(),
             "refusals": [] if registry.hosts else sorted((code, away[name]) for name, code in self._refusals.items()),
             "away": sorted(away.values()),
             "services": await self._services.failure(),

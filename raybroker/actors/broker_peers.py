@@ -44,7 +44,7 @@ class Brokers:
             self._actors[broker] = actor
         return actor
 
-    def forget(self, broker: str) -> None:
+    def forget_broker(self, broker: str) -> None:
         self._actors.pop(broker, None)
 
 
@@ -72,7 +72,7 @@ class Carrier:
             actor = await self._brokers.find(to)
             await runtime.call(actor.receive, envelope, timeout_s=CARRY_TIMEOUT_S)
         except BrokerError:
-            self._brokers.forget(to)
+            self._brokers.forget_broker(to)
 
 
 class RayPeers:
@@ -81,12 +81,12 @@ class RayPeers:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def ask(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:
+    async def call_broker(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:
         actor = await self._brokers.find(broker)
         try:
             return await runtime.call(actor.peer, method, args, timeout_s=timeout_s, gone=BrokerGoneError)
         except BrokerGoneError:
-            self._brokers.forget(broker)
+            self._brokers.forget_broker(broker)
             raise
 
 
@@ -138,7 +138,7 @@ class RayPaths:
             actor = await in_daemon_thread(runtime.find_paths, self._cluster)
             if actor is None:
                 raise OrderError("the path service is not running; its broker starts it again when it is up")
-            await runtime.call(actor.row, timeout_s=START_S, gone=BrokerGoneError)
+            await runtime.call(actor.path_row, timeout_s=START_S, gone=BrokerGoneError)
             self._actor = actor
         except BrokerError as error:
             self._failure = error
@@ -161,6 +161,6 @@ class RayPaths:
         """What the path service says of itself; empty when it does not run, which this does not change."""
         actor = await in_daemon_thread(runtime.find_paths, self._cluster)
         try:
-            return dict(await runtime.call(actor.row)) if actor is not None else {}
+            return dict(await runtime.call(actor.path_row)) if actor is not None else {}
         except BrokerError:
             return {}

@@ -292,7 +292,7 @@ class ClusterOpening:
         return OPEN_WAIT_S - (now_ns - self._began_ns) / 1_000_000_000
 
     def is_over(self, row: Mapping[str, Any], now_ns: int) -> bool:
-        """Whether nothing is to be waited for any more, by what the broker says of itself: `ClusterShell.row()`.
+        """Whether nothing is to be waited for any more, by what the broker says of itself: `Clustering.cluster_row`.
 
         Raises MasterUnavailableError where a broker that is not started alone should have taken clients, and the error
         of a host that refuses its store: that stays so until somebody does something about it.

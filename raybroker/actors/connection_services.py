@@ -129,7 +129,8 @@ class ServicesOfBroker:
         """Return what the other brokers say that answer in time; by default an OwnDoors of each."""
         others = [name for name in self._others.live() if name != self._administration.broker]
         answers = await asyncio.gather(
-            *(self._peers.ask(name, method, {}, timeout_s=ASK_TIMEOUT_S) for name in others), return_exceptions=True
+            *(self._peers.call_broker(name, method, {}, timeout_s=ASK_TIMEOUT_S) for name in others),
+            return_exceptions=True,
         )
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, BrokerError):
@@ -186,7 +187,7 @@ class AskedActor:
         found: tuple[Any, str, Row] = await self._actor.placed(kind, name, create, guest)
         return found
 
-    async def ask(self, method: str, args: list[Any]) -> Any:
+    async def answer_service(self, method: str, args: list[Any]) -> Any:
         return await getattr(self._actor, method)(*args)
 
     async def admin(self, verb: str, args: Row) -> Any:

@@ -43,9 +43,9 @@ class AgentActor:
         self._loops = Supervisor(f"forwarding agent {name}")
         self._thread = self._loops.thread("forwarding", self._agent.run, thread_name="raybroker-agent")
 
-    async def row(self) -> Row:
+    async def agent_row(self) -> Row:
         """State and counts since the actor started, and its process id."""
-        return {**self._agent.row(), "pid": os.getpid()}
+        return {**self._agent.agent_row(), "pid": os.getpid()}
 
     async def stop(self) -> None:
         """Finish the window that is under way, and end."""
@@ -102,8 +102,8 @@ class RayHands:
             return  # The next look tries again.
         await in_daemon_thread(runtime.kill, actor)
 
-    async def row(self, name: str, definition: Forwarding) -> Row:
+    async def agent_row(self, name: str, definition: Forwarding) -> Row:
         actor: Any = await in_daemon_thread(runtime.find_actor, self._name(name, definition))
         if actor is None:
             raise ConnectionLostError(f"agent {name} has not been started yet")
-        return dict(await runtime.call(actor.row, timeout_s=ROW_TIMEOUT_S))
+        return dict(await runtime.call(actor.agent_row, timeout_s=ROW_TIMEOUT_S))

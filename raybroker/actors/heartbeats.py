@@ -45,7 +45,7 @@ class Signs:
         """Begin to send beats to the other brokers, which are asked where they listen."""
 
         async def learn(broker: str) -> Place | None:
-            found = await peers.ask(broker, "listens", {}, timeout_s=LEARN_TIMEOUT_S)
+            found = await peers.call_broker(broker, "listens", {}, timeout_s=LEARN_TIMEOUT_S)
             return None if found is None else (str(found[0]), int(found[1]), bytes(found[2]))
 
         self.beats = Beats(self.datagrams, self._clock, learn, self._receive, prefix=BEAT)

@@ -128,7 +128,7 @@ class Observing:
             self._path_units = {}
         for name in clustered.live():
             if name != clustered.name:
-                self._others[name] = str(await self._peers.ask(name, "metrics_url", {}, timeout_s=LEARN_S))
+                self._others[name] = str(await self._peers.call_broker(name, "metrics_url", {}, timeout_s=LEARN_S))
         known = set(clustered.clustering.member.membership)
         self._others = {name: url for name, url in self._others.items() if name in known}
 
@@ -164,11 +164,11 @@ class Observing:
             work.cancel()
             raise
 
-    def row(self) -> dict[str, Any]:
+    def broker_row(self) -> dict[str, Any]:
         """What the broker's process and its place in the cluster add to its metrics."""
         member = self._clustered.clustering.member
         states = {"UP": 0, "SUSPECT": 0, "DOWN": 0}
-        for row in member.membership.rows():
+        for row in member.membership.broker_rows():
             if row.state != "LEFT":
                 states[row.state if row.state in states else "DOWN"] += 1
         return {

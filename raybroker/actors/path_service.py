@@ -50,7 +50,7 @@ class PathActor:
 
     async def _live(self, broker: str, kind: str, name: str, units: list[str]) -> list[str]:
         args = {"type": kind, "name": name, "names": units}
-        found: list[str] = await self._peers.ask(broker, "units", args, timeout_s=ASK_TIMEOUT_S)
+        found: list[str] = await self._peers.call_broker(broker, "units", args, timeout_s=ASK_TIMEOUT_S)
         return found
 
     def _failed(self, reason: str) -> None:
@@ -70,8 +70,8 @@ class PathActor:
     async def drop_member(self, member: str) -> None:
         await self._service.drop_member(member)
 
-    async def row(self) -> dict[str, object]:
-        return {**await self._service.row(), "pid": os.getpid(), "node": runtime.node_id()}
+    async def path_row(self) -> dict[str, object]:
+        return {**await self._service.path_row(), "pid": os.getpid(), "node": runtime.node_id()}
 
     async def stop(self) -> None:
         await self._service.close()

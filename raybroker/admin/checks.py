@@ -92,7 +92,7 @@ class Limits:
 
     def judged(self, name: str, value: float, of: str, text: str, check: str = "", least: Grade = Grade.OK) -> Row:
         """A row for a figure; ``least``: its grade is not better than that, whatever thresholds say."""
-        warn, critical = self._of(name)
+        warn, critical = self._bounds_of(name)
         grade = Grade.OK
         if critical is not None and _reaches(name, value, critical):
             grade = Grade.CRITICAL
@@ -102,7 +102,7 @@ class Limits:
         more = {key: limit for key, limit in (("warn", warn), ("critical", critical)) if limit is not None}
         return row(check or name, of, worse, text, value=value, **more)
 
-    def _of(self, name: str) -> tuple[float | None, float | None]:
+    def _bounds_of(self, name: str) -> tuple[float | None, float | None]:
         """(warn, critical) of a figure: who gives one of them has no default for the other."""
         if name in self._warn or name in self._critical:
             return self._warn.get(name), self._critical.get(name)

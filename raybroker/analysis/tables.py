@@ -74,21 +74,21 @@ class LakeTables:
 
     def counters(self, *metrics: str) -> Any:
         """The steps of some counters as a DataFrame; of gauges and histograms likewise."""
-        return self._of("counter", metrics)
+        return self._metric_rows("counter", metrics)
 
     def gauges(self, *metrics: str) -> Any:
-        return self._of("gauge", metrics)
+        return self._metric_rows("gauge", metrics)
 
     def histograms(self, *metrics: str) -> Any:
-        return self._of("histogram", metrics)
+        return self._metric_rows("histogram", metrics)
 
-    def _of(self, kind: str, metrics: Sequence[str]) -> Any:
+    def _metric_rows(self, kind: str, metrics: Sequence[str]) -> Any:
         unknown = set(metrics) - names.ASKED
         assert not unknown, f"add {unknown} to names.py, so that jobs may ask about it"
         chosen = ", ".join(f"'{metric}'" for metric in metrics)
         return self.steps.where(f"kind = '{kind}' and metric in ({chosen})").selectExpr(*_COLUMNS[kind])
 
-    def rows(self, frame: Any) -> list[dict[str, Any]]:
+    def plain_rows(self, frame: Any) -> list[dict[str, Any]]:
         """A DataFrame as plain values; times are milliseconds."""
         found = frame.limit(ROWS_MAX + 1).toArrow()
         if len(found) > ROWS_MAX:
@@ -204,7 +204,7 @@ def attach(tables: LakeTables) -> None:
     """Open a table that was built, and take the time that its scrapes span for its window."""
     files = (tables.path.absolute() / parquet.JOBS).as_uri()
     tables.steps = tables.spark.read.schema(parquet.SCHEMA).parquet(files)
-    said = tables.rows(query(_NOTES, steps=tables.steps))
+    said = tables.plain_rows(query(_NOTES, steps=tables.steps))
     tables.notes = [row for row in said if row["kind"] == "fault"]
     tables.ingest = {row["what"]: row[_INGEST[row["what"]]] for row in said if row["kind"] == "ingest"}
     tables.clusters = sorted(row["what"] for row in said if row["kind"] == "cluster" and row["what"])

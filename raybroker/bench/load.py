@@ -126,7 +126,7 @@ class _LoadWorker:
         except OSError:
             pass  # its end is noticed where it is read
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """End the process; a thread ends by itself after the message to stop, unless a call of the broker hangs."""
         if self.done is None:
             self.say("stop")
@@ -165,7 +165,7 @@ def run_load(
         _watch(plan, workers, start_ns, progress)
     finally:
         for worker in workers:
-            worker.end()
+            worker.end_process()
     made = [worker.done for worker in workers if worker.role == "producer"]
     got = [worker.done for worker in workers if worker.role == "consumer"]
     return LoadReport.from_results(plan, made, got)

@@ -241,7 +241,7 @@ class Broker:
             NotShared(),
             WhyAdministration(self.registry, name, self.quotas.query_quota),
             UserVerbs(changing, self.services),
-            ConnectionVerbs(self.services.connections, self.services.end),
+            ConnectionVerbs(self.services.connections, self.services.end_connections),
         )
 
     @cached_property
@@ -467,7 +467,7 @@ class Broker:
     async def query_broker(self) -> Row:
         """The broker's name, state and start; its hosts and what they hold; ``limits``: imq.system.max_count and
         max_size with the messages and bytes that count for them, the blocks whose senders wait for room, and the
-        messages refused; empty without such limits; ``thresholds``: see BrokerThresholds.row."""
+        messages refused; empty without such limits; ``thresholds``: see BrokerThresholds.excess_row."""
         hosts = []
         serving = [(host, host.hosting) for host in self.registry.hosts]
         for host, hosting in [*serving, *((host, "spare") for host in self._spares())]:
@@ -483,7 +483,7 @@ class Broker:
         return {
             **self._shown(),
             "destinations": len(self.registry.where),
-            "changed": self.properties.row(),
+            "changed": self.properties.changed_properties(),
             "limits": limits,
             "hosts": hosts,
         }
@@ -493,7 +493,7 @@ class Broker:
         return {
             **self.ending.shown(),
             "now_ms": SystemClock().now_ms(),
-            **self.memory.row(),
-            "thresholds": self.thresholds.row(),
+            **self.memory.memory_row(),
+            "thresholds": self.thresholds.excess_row(),
             "loops": supervision.failing(),
         }

@@ -107,7 +107,7 @@ class Properties:
         """Raises ConfigError for what cannot be changed to that; nothing changes."""
         self._live.with_changes(properties)
 
-    def row(self) -> Row:
+    def changed_properties(self) -> Row:
         """What differs from the configuration, property → value."""
         return dict(self._live.changed)
 

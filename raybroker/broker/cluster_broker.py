@@ -150,7 +150,7 @@ class ClusterBroker:
             ClusterWhy(brokers, self._spread, lambda kind, name: (kind, name) in local.registry.where),
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
             ClusterUsers(brokers.known, self._spread.everywhere),
-            ConnectionVerbs(connections.found, connections.end),
+            ConnectionVerbs(connections.found, connections.end_connections),
             taking,
         )
         self.forwarding = MemberForwarding(local.name, local.registry, peers, brokers.live)
@@ -208,7 +208,7 @@ class ClusterBroker:
         nodes, coordinator = self._nodes(), self._brokers.coordinator
         rows = [
             (row.name, _shown(row.state), row.name == coordinator, nodes.get(row.name, ""))
-            for row in self.clustering.member.membership.rows()
+            for row in self.clustering.member.membership.broker_rows()
         ]
         return self.clustering.version, self.name, rows
 
@@ -333,7 +333,7 @@ class ClusterBroker:
             "decide_over": self.forwarding.decide_over,
             TAKEN: local.services.client_ids.is_taken,
             LIST: self._clients,
-            END: local.services.end,
+            END: local.services.end_connections,
         }
         handler = methods.get(method)
         if handler is None:

@@ -71,12 +71,12 @@ class Ending:
         self.finishing = False
         """Its time is over: consumers finish, and then it ends."""
 
-    def row(self) -> Row:
+    def ending_row(self) -> Row:
         return {"broker": self._broker, "state": self.state, "started_ms": self._started_ms}
 
     def shown(self) -> Row:
         """Return the row with what the store that brokers share has of it."""
-        return {**self.row(), **self._stored()}
+        return {**self.ending_row(), **self._stored()}
 
     async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
         return self._schedule_end("shutdown_broker", STOPPING, broker, time_s)
@@ -97,7 +97,7 @@ class Ending:
             self._services.take_nobody_new()
             log.info("[B1047] broker %s is %s in %d s; no new clients are taken", self._broker, state, time_s)
             self._task = self._loops.once("the end", self._run(self._end, time_s))
-        return {**self.row(), "time_s": time_s, "delivery_s": self._config["raybroker.shutdown.delivery"]}
+        return {**self.ending_row(), "time_s": time_s, "delivery_s": self._config["raybroker.shutdown.delivery"]}
 
     async def _run(self, end: End, time_s: int) -> None:
         await asyncio.sleep(time_s)

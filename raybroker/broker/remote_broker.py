@@ -10,7 +10,7 @@ from raybroker.hosting.host_port import Row
 class RemotePeers(Protocol):
     """How the brokers of one cluster reach each other: actor calls in Ray, objects in tests."""
 
-    async def ask(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:
+    async def call_broker(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:
         """Call one of the methods that broker.cluster_broker offers to peers.
 
         Raises BrokerGoneError when the broker does not answer in time, and whatever it raises.
@@ -31,9 +31,9 @@ class HostElsewhere:
     async def outcome(self, key: str) -> str:
         """Do what TransactionsPort.outcome does."""
         args = {"host": self._key, "method": "outcome", "key": key}
-        return str(await self._peers.ask(self._broker, "host", args, timeout_s=self._timeout_s))
+        return str(await self._peers.call_broker(self._broker, "host", args, timeout_s=self._timeout_s))
 
     async def decide(self, key: str, commit: bool) -> None:
         """Do what TransactionsPort.decide does."""
         args = {"host": self._key, "method": "decide", "key": key, "commit": commit}
-        await self._peers.ask(self._broker, "host", args, timeout_s=self._timeout_s)
+        await self._peers.call_broker(self._broker, "host", args, timeout_s=self._timeout_s)

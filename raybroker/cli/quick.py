@@ -53,7 +53,10 @@ def read(words: Sequence[str]) -> QuickLine | None:
 def options_of(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any] | None:
     """The arguments that typer would call ``function`` with; None where it has to say."""
     try:
-        declared = [_DeclaredOption.of(one) for one in inspect.signature(function, eval_str=True).parameters.values()]
+        declared = [
+            _DeclaredOption.from_parameter(one)
+            for one in inspect.signature(function, eval_str=True).parameters.values()
+        ]
         given = _given({text: one for one in declared for text in one.texts}, with_seconds(words))
         return {one.name: one.value(given.get(one.name)) for one in declared}
     except _NotPlainError:
@@ -71,7 +74,7 @@ class _DeclaredOption(NamedTuple):
     default: Any
 
     @classmethod
-    def of(cls, parameter: inspect.Parameter) -> _DeclaredOption:
+    def from_parameter(cls, parameter: inspect.Parameter) -> _DeclaredOption:
         kind, *more = get_args(parameter.annotation) or (None,)
         info = next((one for one in more if isinstance(one, OptionInfo)), None)
         if info is None:

@@ -190,7 +190,7 @@ class LoopbackDirectory:
                 made=self._made(),
                 counts=self._counts,
             )
-        self._io.settle(1)
+        self._io.count_resident(1)
 
     async def _start_host(self, *, sql: bool) -> None:
         with ExitStack() as stack:
@@ -261,7 +261,7 @@ class LoopbackDirectory:
         return {}
 
     def _forget(self, type: str, name: str) -> None:
-        self._broker.placement.forget(type, name)
+        self._broker.placement.forget_destination(type, name)
 
     async def _lease(self, row: dict[str, Any]) -> dict[str, Any]:
         return await self._broker.pools.lease(LOOPBACK, row)
@@ -336,7 +336,7 @@ class LoopbackDirectory:
         if self._services is not None:
             self._services.close()
         self._broker.services.audit.close()
-        self._io.settle(-1)
+        self._io.count_resident(-1)
         await self._service.close()
 
 

@@ -63,7 +63,7 @@ class Follower:
         self._ask_ms = 0
         self._life.trouble = ""
 
-    def ask(self) -> None:
+    def request_missing(self) -> None:
         """Ask the master for missing entries, at most once a heartbeat."""
         life = self._life
         if life.now_ms >= self._ask_ms and life.master_heard:
@@ -78,7 +78,7 @@ class Follower:
         """A heartbeat of the master, with the end of its record."""
         unclear = self.target is None or bool(self._life.trouble)
         if message.claim == self._life.claim and (unclear or message.position != self._position()):
-            self.ask()
+            self.request_missing()
 
     def entries(self, message: Entries) -> None:
         life = self._life
@@ -86,7 +86,7 @@ class Follower:
         if message.claim != life.claim:
             return
         if record.id != life.claim.record:
-            self.ask()
+            self.request_missing()
             return
         new, fault = [], ""
         try:
@@ -109,7 +109,7 @@ class Follower:
             life.trouble = ""
             self.target = max(self.target or 0, message.last)
         if record.number < message.last:
-            self.ask()
+            self.request_missing()
 
     def whole(self, message: Whole) -> None:
         """The master's whole record: what was compressed away is missing here, or this is another record."""
@@ -230,7 +230,7 @@ class Follower:
     def tick(self) -> None:
         life = self._life
         if life.follows and (self.target is None or self.target > life.record.number):
-            self.ask()
+            self.request_missing()
         for sequence, pending in list(self._pending.items()):
             instance = life.matched.get(pending.master, pending.instance)
             if not pending.number and instance != pending.instance:

@@ -33,9 +33,9 @@ class Peers:
     def tick(self) -> None:
         life = self._life
         self._excuse(life.now_ms - self.next_ms())
-        for moved in life.membership.tick(life.now_ms):
+        for moved in life.membership.find_silent(life.now_ms):
             self.tell(moved)
-        for row in life.membership.rows():
+        for row in life.membership.broker_rows():
             if row.name != life.name and (row.state not in HEARD or row.name not in life.matched):
                 lost = row.incarnation and row.state is BrokerState.DOWN
                 pause_ms = life.settings.down_ms if lost else life.settings.retry_ms

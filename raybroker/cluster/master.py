@@ -92,7 +92,7 @@ class Master:
 
     # ---- the beginning and the end of a term
 
-    def begin(self, claim: Leadership) -> None:
+    def begin_record(self, claim: Leadership) -> None:
         """Begin a new record from the state of this broker; it counts once it is on disk."""
         life = self._life
         old = life.record
@@ -212,7 +212,7 @@ class Master:
 
     # ---- brokers that lag
 
-    def ask(self, sender: str, message: Ask) -> None:
+    def send_missing(self, sender: str, message: Ask) -> None:
         life = self._life
         position, end = message.position, life.durable.number
         found: list[Entry] | Gap

@@ -349,7 +349,7 @@ _EVENTS: Final[dict[type, Callable[[Member, Any], None]]] = {
 }
 _MESSAGES: Final[dict[type, Callable[[Member, str, int, Any], None]]] = {
     m.Beat: Member._beat,
-    m.Ask: lambda self, sender, _, message: self._to_master(lambda: self._master.ask(sender, message)),
+    m.Ask: lambda self, sender, _, message: self._to_master(lambda: self._master.send_missing(sender, message)),
     m.Entries: lambda self, sender, _, message: self._from_master(self._follower.entries, sender, message),
     m.Whole: lambda self, sender, _, message: self._from_master(self._follower.whole, sender, message),
     m.Disagree: lambda self, sender, _, message: self._from_master(self._follower.disagree, sender, message),

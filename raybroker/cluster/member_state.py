@@ -260,12 +260,12 @@ class MemberContext:
         self.persist(self.saved().frames(), replace=True)
 
     @property
-    def rows(self) -> int:
+    def record_rows(self) -> int:
         """Rows of the record's state, whatever the length of its history."""
         return len(self.agreed.destinations) + len(self.agreed.subscriptions) + len(self.agreed.templates)
 
     def compress_when_long(self) -> None:
-        if len(self.record.entries) > COMPRESS_MIN + HISTORY_RATIO * self.rows:
+        if len(self.record.entries) > COMPRESS_MIN + HISTORY_RATIO * self.record_rows:
             self.compress()
 
     def keep_claim(self, claim: Leadership) -> None:

@@ -162,7 +162,7 @@ class Membership:
         old = self._rows.get(name, BrokerRow(name))
         return self._put(replace(old, state=BrokerState.LEFT, incarnation=incarnation))
 
-    def tick(self, now_ms: int) -> list[Moved]:
+    def find_silent(self, now_ms: int) -> list[Moved]:
         """The changes of brokers that have been silent for too long."""
         found = (self._aged(row, now_ms - row.last_heard_ms) for row in list(self._rows.values()))
         return [moved for moved in found if moved is not None]
@@ -191,7 +191,7 @@ class Membership:
         return Moved(row.name, before, after) if after is not before else None
 
     def next_ms(self) -> int | None:
-        """Return when :meth:`tick` can change something at the earliest, if nothing is heard until then."""
+        """Return when :meth:`find_silent` can change something at the earliest, if nothing is heard until then."""
         due = [
             row.last_heard_ms + (self._suspect_ms if row.state is BrokerState.UP else self._down_ms)
             for row in self._rows.values()
@@ -238,16 +238,16 @@ class Membership:
         """All names."""
         return iter(self._rows)
 
-    def rows(self) -> tuple[BrokerRow, ...]:
+    def broker_rows(self) -> tuple[BrokerRow, ...]:
         """Return the rows by name."""
         return tuple(self._rows[name] for name in sorted(self._rows))
 
-    def row(self, name: str) -> BrokerRow:
+    def broker_row(self, name: str) -> BrokerRow:
         """A broker that is not known is down."""
         return self._rows.get(name, BrokerRow(name))
 
     def state(self, name: str) -> BrokerState:
-        return self.row(name).state
+        return self.broker_row(name).state
 
     def live(self) -> tuple[str, ...]:
         """Brokers that are integrated and not given up, the eldest first; this one among them when it is operating."""

@@ -289,7 +289,7 @@ class Sharer:
             self._vain_ms = life.now_ms + life.settings.heartbeat_ms
         self.target = found.last
         self._base_number = found.head.base_number
-        long = found.last - self._base_number > COMPRESS_MIN + HISTORY_RATIO * life.rows
+        long = found.last - self._base_number > COMPRESS_MIN + HISTORY_RATIO * life.record_rows
         if long and life.membership.coordinator() == life.name:
             self._shorten_now = True
         self._resolve(found)

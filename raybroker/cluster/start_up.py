@@ -49,7 +49,7 @@ def _with_master(life: MemberContext, master: Master, found: Saved, new_id: str)
         life.claim = Leadership(0, configured, "")
         if configured == life.name:
             term = restored_term(term) if term else FIRST_TERM
-            master.begin(Leadership(term, life.name, new_id))
+            master.begin_record(Leadership(term, life.name, new_id))
         return
     life.claim = claim
     if claim.master != life.name:

@@ -126,13 +126,13 @@ class Takeovers:
 
     # ---- the steps
 
-    def ask(self, name: str, view: SharedView, heard: Collection[str]) -> Takeover:
+    def request_takeover(self, name: str, view: SharedView, heard: Collection[str]) -> Takeover:
         """An administrator wants a broker to be taken over here and now; the first step.
 
         Raises ConfigError for one that the store does not know, and IllegalStateError for one that lives, or while this
         broker is at another.
         """
-        row = view.row(name)
+        row = view.row_of(name)
         if row is None:
             known = ", ".join(row.name for row in view.rows) or "none"
             raise ConfigError(f"the shared store has no broker {name!r}; it has {known}")

@@ -178,7 +178,7 @@ class PathMap:
             for (d, member), units in found.items()
         ]
 
-    def settle(self, asked: RouteCandidate, live: Iterable[str]) -> tuple[bytes, ...]:
+    def settle_units(self, asked: RouteCandidate, live: Iterable[str]) -> tuple[bytes, ...]:
         """The member's answer: units with live messages. The others are forgotten, but for those used since.
 
         Returns the frames to log; they need not be durable before anything.

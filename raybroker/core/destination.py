@@ -272,7 +272,7 @@ class Destination(ABC):
 
     def _purge(self, command: cmd.Purge, out: Outcome) -> None:
         for queue in [self.queues[command.queue]] if command.queue is not None else list(self.queues.values()):
-            self.settlement.settle(queue, [(run.ordinal, run.mask) for run in queue.clear()])
+            self.settlement.settle_parts(queue, [(run.ordinal, run.mask) for run in queue.clear()])
             for ordinal, mask in list(queue.dead_letters.masks.items()):
                 self.settlement.dead_letters_settled(queue, ordinal, mask)
 
@@ -283,7 +283,7 @@ class Destination(ABC):
                 for run in runs:
                     queue.dead_letters.add(run)
             else:
-                self.settlement.settle(queue, [(run.ordinal, run.mask) for run in runs])
+                self.settlement.settle_parts(queue, [(run.ordinal, run.mask) for run in runs])
 
     def _buried(self, command: cmd.SettleDeadLetters, out: Outcome) -> None:
         queue = self.queues.get(command.queue)

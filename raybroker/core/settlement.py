@@ -79,11 +79,11 @@ class Settlement:
             ordinal, mask = item.run.ordinal, item.run.mask
             self._counters.bytes_out += held[ordinal].bytes_of(mask)
             parts.append((ordinal, mask))
-        count = self.settle(queue, parts, consumed=True)
+        count = self.settle_parts(queue, parts, consumed=True)
         self._counters.messages_out += count
         return count
 
-    def settle(self, queue: DeliveryQueue, parts: Iterable[tuple[int, int]], *, consumed: bool = False) -> int:
+    def settle_parts(self, queue: DeliveryQueue, parts: Iterable[tuple[int, int]], *, consumed: bool = False) -> int:
         """The delivery queue is done with these messages; blocks that have nothing left retire. ``consumed``: consumers
         had them, which recovery counts."""
         count = 0
@@ -94,7 +94,7 @@ class Settlement:
             block = self._index.held[ordinal]
             count += mask.bit_count()
             free, done = self._clear(queue, ordinal, mask)
-            if free and self._index.settle(ordinal, free):
+            if free and self._index.settle_messages(ordinal, free):
                 retired[block.stored].append(ordinal)
             if block.stored and queue.durable:
                 # Written as whole, however many parts it took: the store may then drop it before the next checkpoint.
@@ -131,7 +131,7 @@ class Settlement:
             block.told_dead |= mask
             mask &= ~told
             if told:
-                self.settle(queue, [(run.ordinal, told)])
+                self.settle_parts(queue, [(run.ordinal, told)])
         if mask:
             queue.dead_letters.add(run._replace(mask=mask))
             effect = DeadLetter(queue.number, run.ordinal, mask, run.attempts, reason, comment, failure)
@@ -146,4 +146,4 @@ class Settlement:
         told = block.told_dead & mask
         if told and block.stored:  # Other subscriptions must not report the death again after a restart.
             self._step.record_rows(records.BURIED, queue.number, [records.RecordRow(ordinal, told)])
-        self.settle(queue, parts)
+        self.settle_parts(queue, parts)

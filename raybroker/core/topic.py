@@ -121,7 +121,7 @@ class Topic(Destination):
         for ordinal, mask in list(queue.owes.items()):
             block = self.block_index.held[ordinal]
             free, _ = self.clear_queue(queue, ordinal, mask)
-            if free and self.block_index.settle(ordinal, free):
+            if free and self.block_index.settle_messages(ordinal, free):
                 retired[block.stored].append(ordinal)
         self.settlement.retire(retired)
         del self.queues[queue.number]

@@ -51,7 +51,7 @@ def stage_acks(destination: Transacting, command: cmd.StageAcks, out: Outcome) -
     _check_units(queue, consumer, command)
     staged = stage(destination.staged, command.txn)
     for first, last in command.ranges:
-        found = list(consumer.settle(first, last))
+        found = list(consumer.settle_tags(first, last))
         queue.pending.stage(found, command.txn)
         staged.acks.extend((queue.number, delivery) for delivery in found)
         consumer.window.settled(sum(delivery.count for delivery in found))
@@ -142,7 +142,7 @@ def _show(destination: Transacting, staged: StagedTransaction, waiting: StagedBl
     block.claims = len(claims)
     _keep_places(destination, everything, claims)
     rest = everything.mask & ~owed
-    if rest and destination.block_index.settle(ordinal, rest):
+    if rest and destination.block_index.settle_messages(ordinal, rest):
         destination.settlement.gone(ordinal, block)
     else:
         destination.arrived(ordinal, claims, waiting.content)
@@ -208,7 +208,7 @@ def _roll_back(destination: Transacting, staged: StagedTransaction, delay_ms: in
         _keep_places(destination, waiting, {})
         if destination.works.enabled:
             destination.works.release(block, waiting.mask)
-        if destination.block_index.settle(waiting.ordinal, waiting.mask):
+        if destination.block_index.settle_messages(waiting.ordinal, waiting.mask):
             destination.settlement.gone(waiting.ordinal, block)
     by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:

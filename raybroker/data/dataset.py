@@ -108,7 +108,7 @@ class QueueSource(Datasource):
 
 def passed_on(reader: Any) -> Iterator[Any]:
     """The tables of a reader; one is asked for while the one before is passed on."""
-    ray.get(reader.begin.remote())
+    ray.get(reader.require_first_run.remote())
     ahead = reader.next.remote()
     while (table := ray.get(ahead)) is not None:
         ahead = reader.next.remote()

@@ -68,7 +68,7 @@ class QueueReader:
         self._connection.start()
         self._session = self._connection.session(ack="client")
 
-    def begin(self) -> None:
+    def require_first_run(self) -> None:
         """Called once by the read task.
 
         A task that runs a second time would pass on other messages than those that Ray knows of the first run, so it

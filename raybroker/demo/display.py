@@ -35,7 +35,7 @@ class Display:
         if not self.console.is_terminal:
             self._plain(f"{picture.seconds:6.1f} s  {text}")
 
-    def begin(self, picture: Picture) -> None:
+    def begin_progress(self, picture: Picture) -> None:
         """Begin to show progress."""
         if self.console.is_terminal:
             self._live = Live(draw(picture), console=self.console, auto_refresh=False, transient=False)
@@ -59,7 +59,7 @@ class Display:
                 f"  redelivered {picture.redelivered:,}"
             )
 
-    def end(self, picture: Picture) -> None:
+    def end_progress(self, picture: Picture) -> None:
         """The last picture stays."""
         if self._live is not None:
             self._live.update(draw(picture), refresh=True)

@@ -90,7 +90,7 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
                 acts.append(Aircraft(plan.rows, plan.cluster, plan.producers, plan.consumers, picture, display, stack))
                 acts[-1].perform()
         finally:
-            display.end(picture)
+            display.end_progress(picture)
         checks = [check for act in acts for check in act.checks()]
         facts = {name: text for act in acts for name, text in act.facts().items()}
     facts |= analysed(lake, plan.report or Path(tempfile.gettempdir()) / REPORT, picture, display)
@@ -203,7 +203,7 @@ class Play:
         self._tell("start")
         self._begun_ns = self._collector.last_ns = self._clock.monotonic_ns()
         self._note("producers run")
-        self._display.begin(self.picture)
+        self._display.begin_progress(self.picture)
         half = self.picture.rows // 2
         while self.tally.distinct < self.picture.rows and not self._stalled():
             self._step()

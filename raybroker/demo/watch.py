@@ -22,7 +22,7 @@ class Rate:
         self._looks: deque[tuple[int, int]] = deque()
         self.value = 0.0
 
-    def look(self, now_ns: int, total: int) -> None:
+    def sample(self, now_ns: int, total: int) -> None:
         self._looks.append((now_ns, total))
         while now_ns - self._looks[0][0] > RATE_S * 1e9:
             self._looks.popleft()
@@ -90,8 +90,8 @@ class Watcher:
         picture = self.picture
         picture.queue = self._query()
         now_ns = SystemClock().monotonic_ns()
-        picture.stored_rate.look(now_ns, picture.stored)
-        picture.done_rate.look(now_ns, picture.distinct)
+        picture.stored_rate.sample(now_ns, picture.stored)
+        picture.done_rate.sample(now_ns, picture.distinct)
 
     def _look_at_consumers(self) -> None:
         found = self._stats()

@@ -114,7 +114,7 @@ class Subscriber:
             self._thread = None
             self._connection.close()
 
-    def forget(self) -> None:
+    def unsubscribe(self) -> None:
         """End the subscription too."""
         self.close()
         if self.feed.durable:
@@ -140,7 +140,7 @@ class Weather:
         self.subscribers = [Subscriber(cluster, feed, Gathered(expected_of(feed, self._readings))) for feed in FEEDS]
         for subscriber in self.subscribers:
             subscriber.open()
-            stack.callback(subscriber.forget)
+            stack.callback(subscriber.unsubscribe)
         stops = [int(share * len(self._readings)) for share in (GONE_AT, BACK_AT)]
         self.publisher = Publisher(self._connection, self._readings, stops)
         stack.callback(self.publisher.close)

@@ -44,7 +44,7 @@ class CountedLines:
         noted.count += count
         noted.text = text
 
-    def tick(self) -> None:
+    def tell_due(self) -> None:
         """Tell what is due, about once a second, and forget what has not come again."""
         now_ms = self._now_ms()
         for key, noted in list(self._noted.items()):

@@ -334,7 +334,12 @@ class Host:
             self.cache,
             self._wakeups,
             self.schedules,
-            (self.transactions.without, self.quarantine.forget, self.metrics.destroyed, self.pools.forget),
+            (
+                self.transactions.without,
+                self.quarantine.forget_destination,
+                self.metrics.destroyed,
+                self.pools.forget_destination,
+            ),
         )
         self.temporary = TemporaryDestinations(
             self.registry,
@@ -392,7 +397,7 @@ class Host:
         return Explaining(
             self.registry,
             self.blocks,
-            self.transactions.rows,
+            self.transactions.transaction_rows,
             self.transactions.by_number,
             self.time,
             self.executor.has_room,
@@ -424,33 +429,33 @@ class Host:
 
     def tick(self) -> None:
         """Let whatever act whose time has come; called about once a second, and when the alarm says so."""
-        now_ms = self.time.look()
+        now_ms = self.time.read()
         self._take_step(now_ms)
         for number in self._wakeups.due(now_ms):
-            self._wakeups.forget(number)
+            self._wakeups.cancel(number)
             destination = self.registry.by_number(number)
             if destination is not None:
                 self.executor.perform(destination, cmd.Tick())
             self.administration.forget_dormant(number)
-        self.temporary.tick()
-        self.transactions.tick()
-        self._blocked.tick()
-        self.dead_letters.tick()
-        self.composition.tick()
-        self.schedules.tick()
-        self.transfer.tick()
-        self.memory.tick(now_ms)
+        self.temporary.end_expired()
+        self.transactions.roll_back_overdue()
+        self._blocked.end_overdue()
+        self.dead_letters.offer_again()
+        self.composition.try_again()
+        self.schedules.fire_due()
+        self.transfer.keep_overdue()
+        self.memory.check_if_due(now_ms)
         if self.pager is not None:
-            self.pager.tick()
-        self._lines.tick()
+            self.pager.page_out_waiting()
+        self._lines.tell_due()
         self._write_times(now_ms)
         self._wakeups.remind()
 
     def count(self) -> None:
         """Take counters and averages further; called about once a second."""
-        self.meters.tick(self.registry.destinations.values())
-        self.pools.tick()
-        self.compression.tick()
+        self.meters.update_averages(self.registry.destinations.values())
+        self.pools.ask_for_room()
+        self.compression.follow_store()
 
     def reconfigured(self) -> None:
         """The configuration has changed."""
@@ -476,8 +481,8 @@ class Host:
             "read_back": self.cache.read_back,
             "compression_saved_bytes": self.compression.saved_bytes,
             "paging_compression_saved_bytes": self.compression.paging_saved_bytes,
-            **(self.pager.row() if self.pager is not None else {}),
-            **self.memory.row(),
+            **(self.pager.paging_row() if self.pager is not None else {}),
+            **self.memory.memory_row(),
             "store": stats._asdict(),
         }
 
@@ -512,7 +517,7 @@ class Host:
 
     def _checkpoint(self) -> LogEntry:
         registry = self.registry
-        return encode_checkpoint(registry.next_number, self.transactions.log, self.schedules.log, registry.rows())
+        return encode_checkpoint(registry.next_number, self.transactions.log, self.schedules.log, registry.defined())
 
     def _tell_failure(self, error: BrokerError) -> None:
         """Tell every peer why the host has stopped."""

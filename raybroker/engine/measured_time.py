@@ -36,9 +36,9 @@ class MeasuredTime:
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00Z."""
-        return self.look() + self.ahead_ms
+        return self.read() + self.ahead_ms
 
-    def look(self) -> int:
+    def read(self) -> int:
         """:meth:`now_ms`; and ``ahead_ms`` is up to date."""
         now_ms = self._base_ms + self.monotonic_ns() // 1_000_000
         if not -STEP_MS < self._read_wall_ms() - now_ms - self.ahead_ms < STEP_MS:

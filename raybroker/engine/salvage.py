@@ -59,7 +59,7 @@ class DestinationLeft:
     made: bool = False
     notes: list[str] = field(default_factory=list)
 
-    def row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, Any]:
         return {
             "type": self.definition.kind,
             "name": self.definition.name,

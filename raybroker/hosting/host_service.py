@@ -212,7 +212,7 @@ class HostService(HostPort):
             host.registry,
             host.baselines,
             host.executor,
-            self.damaged.rows,
+            self.damaged.damaged_rows,
             changes,
         )
         self.subscriptions = SubscriptionsPort(host.inspection, host.subscriptions, changes)
@@ -287,7 +287,7 @@ class HostService(HostPort):
             await asyncio.to_thread(self._committer.close)
         await asyncio.to_thread(self._worker.close)
         if self._paging is not None:
-            await asyncio.to_thread(self._paging.close)
+            await asyncio.to_thread(self._paging.remove_all)
         self._store.close()
 
     async def _tick(self) -> None:
@@ -297,9 +297,9 @@ class HostService(HostPort):
             self.host.tick()
             self.host.count()
             if self._slow_store is not None:
-                self._slow_store.tick()
+                self._slow_store.tell_due()
             if self._disk is not None:
-                self._disk.tick()
+                self._disk.check_disk()
             before, commits = commits, self._store.stats().commits
             self.host.executor.give_back(idle=commits == before)
             ticks += 1
@@ -371,7 +371,7 @@ class HostService(HostPort):
 
     def _ask_lease(self, share: PoolShare) -> None:
         """A pool may be short here: ask the broker for more."""
-        said, pool = share.ask(self.host.pools.now_ms()), share.name
+        said, pool = share.begin_question(self.host.pools.now_ms()), share.name
         row = {
             "pool": pool,
             "version": said.version,
@@ -389,7 +389,7 @@ class HostService(HostPort):
                 self.host.pools.unanswered(pool)
                 return
             if "newest" in answer:
-                self.host.pools.refused(pool, answer["newest"])
+                self.host.pools.answer_outdated(pool, answer["newest"])
                 return
             self.host.pools.granted(
                 pool, answer["version"], PoolRoom(*answer["lease"]), PoolRoom(*answer["ahead"]), short=answer["short"]
@@ -400,7 +400,7 @@ class HostService(HostPort):
     # ---- what its roles say of it ----------------------------------------------------------------------------------
 
     def _state(self) -> Row:
-        disk = self._disk.row() if self._disk is not None else {}
+        disk = self._disk.disk_row() if self._disk is not None else {}
         slow = {"disk_slow": self._slow_store.slow} if self._slow_store is not None else {}
         return {**self.host.state(), **disk, **slow, "loops": supervision.failing(), **self._process.state()}
 
@@ -411,7 +411,7 @@ class HostService(HostPort):
 
     def _own_metrics(self) -> Row:
         return {
-            **self.host.own_metrics.row(self._committer),
+            **self.host.own_metrics.host_row(self._committer),
             **self.host.pools.metrics(),
             **self.service.metrics(),
             **self.host.memory.figures(),

@@ -102,7 +102,7 @@ class Totals:
         for host in [host for host in self._known if host not in hosts]:
             self._gone = plus(self._gone, self._known.pop(host).total())
 
-    def rows(self) -> Rows:
+    def counter_rows(self) -> Rows:
         """The counters of the broker; those of a host that does not answer stay as they were."""
         total = self._gone
         for known in self._known.values():

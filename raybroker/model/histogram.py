@@ -98,7 +98,7 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
-    def row(self) -> Row:
+    def as_row(self) -> Row:
         return (list(self.counts), self.total)
 
 

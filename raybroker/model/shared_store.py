@@ -81,5 +81,5 @@ class SharedView(NamedTuple):
     now_ms: int
     rows: tuple[SharedRow, ...]
 
-    def row(self, name: str) -> SharedRow | None:
+    def row_of(self, name: str) -> SharedRow | None:
         return next((row for row in self.rows if row.name == name), None)

@@ -38,7 +38,7 @@ class BasicExchange(CountedExchange):
         self._repository = repository
         self._checks = checks
 
-    def begin(self, first: str) -> str:
+    def make_challenge(self, first: str) -> str:
         if not 1 <= len(first) <= NAME_CHARS_MAX:
             raise ProtocolError(f"a user's name has 1 to {NAME_CHARS_MAX} characters")
         self.name = first

@@ -46,8 +46,8 @@ class DigestExchange(CountedExchange):
         self._scram = ScramServer(nonce)
         self._verifiable = True
 
-    def begin(self, first: str) -> str:
-        self.name = self._scram.begin(first)
+    def make_challenge(self, first: str) -> str:
+        self.name = self._scram.read_first(first)
         self.require_unlocked()
         entry = self._users.get(self.name)
         self._verifiable = entry is not None and is_verifier(entry.verifier)

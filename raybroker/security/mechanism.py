@@ -52,7 +52,7 @@ class Exchange(Protocol):
     why: str
     locked: bool
 
-    def begin(self, first: str) -> str:
+    def make_challenge(self, first: str) -> str:
         """The challenge. Raises ProtocolError, or SecurityError for a user who has to wait."""
         ...
 

@@ -168,7 +168,7 @@ class TokenExchange:
         self.why = ""
         self.locked = False
 
-    def begin(self, first: str) -> str:
+    def make_challenge(self, first: str) -> str:
         if first:
             raise ProtocolError("a login by token begins with nothing")
         return ""

@@ -236,7 +236,7 @@ class PagingFiles:
         """Files there are."""
         return len(self._files)
 
-    def close(self) -> None:
+    def remove_all(self) -> None:
         """Remove everything."""
         self._closed = True
         if self._thread is not None:

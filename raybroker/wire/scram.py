@@ -166,7 +166,7 @@ class ScramServer:
         self._verifier: Verifier | None = None
         self._expected = ""
 
-    def begin(self, first: str) -> str:
+    def read_first(self, first: str) -> str:
         """The user's name that the first message claims; raises ProtocolError."""
         if not first.startswith(_HEADER):
             raise ProtocolError("a message of the login is malformed")

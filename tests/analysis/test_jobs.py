@@ -309,7 +309,7 @@ def test_rates_of_real_brokers_are_those_of_pandas(spark: Any, tmp_path: Path) -
     expected = rows.dropna().groupby(["broker", "metric", "step"]).rose.sum().to_dict()
     got = {
         (row["broker"], row["metric"], row["ts"]): row["rose"]
-        for row in made.rows(
+        for row in made.plain_rows(
             query(
                 "select broker, metric, ts, sum(increase) rose from {steps} where kind = 'counter' and seconds > 0 "
                 "group by 1, 2, 3",
@@ -337,13 +337,13 @@ def test_what_jobs_ask_is_what_the_table_by_date_and_broker_says_whatever_broker
         from {steps} group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5
     """
     made = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window)
-    rows = made.rows(query(asked, steps=made.steps))
-    assert made.rows(query(asked, steps=spark.read.parquet(str(tmp_path / "tables")))) == rows
+    rows = made.plain_rows(query(asked, steps=made.steps))
+    assert made.plain_rows(query(asked, steps=spark.read.parquet(str(tmp_path / "tables")))) == rows
     assert {row["broker"] for row in rows} == set(names_.values())
     assert who_is_hot(made).figures["messages"] > 0
     again = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window, kept=False)
     wanted = [row for row in rows if row["kind"] in ("fault", "ingest", "cluster") or row["metric"] in names.ASKED]
-    assert again.rows(query(asked, steps=again.steps)) == wanted
+    assert again.plain_rows(query(asked, steps=again.steps)) == wanted
     assert len(wanted) < len(rows)
     assert not list(tmp_path.glob("tables/date=*"))
 

@@ -155,7 +155,7 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
 ) -> None:
     expected = server.ask(f"sum by (broker, destination) (increase({names.IN}[{WINDOW_S}s]))")
     counters = made.counters(names.IN).where(within())
-    got = made.rows(
+    got = made.plain_rows(
         query("select broker, destination, sum(increase) n from {counters} group by 1, 2", counters=counters)
     )
     ours = {frozenset({("broker", row["broker"]), ("destination", row["destination"])}): row["n"] for row in got}
@@ -165,7 +165,7 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
 
 
 def test_rates_over_time_are_what_promql_says(server: Server, made: tables.LakeTables) -> None:
-    rows = made.rows(
+    rows = made.plain_rows(
         query(
             """
         select unix_millis(date_trunc('hour', ts)) + floor(minute(ts) / 10) * 600000 bucket, sum(increase) / 600 rate
@@ -186,7 +186,7 @@ def test_quantiles_are_what_promql_says(server: Server, made: tables.LakeTables,
     expected = server.ask(
         f"histogram_quantile({q}, sum by (le, destination) (rate({names.SERVICE}_bucket[{WINDOW_S}s])))"
     )
-    rows = made.rows(merged(made.histograms(names.SERVICE).where(within()), "destination"))
+    rows = made.plain_rows(merged(made.histograms(names.SERVICE).where(within()), "destination"))
     ours = {
         frozenset({("destination", row["destination"])}): tables.quantile(*tables.split(row["buckets"]), q)
         for row in rows
@@ -199,7 +199,7 @@ def test_quantiles_are_what_promql_says(server: Server, made: tables.LakeTables,
 
 def test_gauges_are_what_promql_says(server: Server, made: tables.LakeTables) -> None:
     expected = server.ask(f"sum by (broker) (avg_over_time({names.RESIDENT}[{WINDOW_S}s]))")
-    rows = made.rows(
+    rows = made.plain_rows(
         query(
             """
         with s as (select broker, labels, avg(mean) value from {gauges} group by 1, 2)
@@ -222,6 +222,7 @@ def test_a_lake_copied_from_the_server_has_the_same_totals(
     window = PlanWindow(0, run.FOREVER_MS, end + 60_000)
     again = tables.build(spark, copied, tmp_path / "tables", window, step_ms=60_000)
     total, expected = (
-        one.rows(one.counters(names.IN).where(within()).selectExpr("sum(increase) n"))[0]["n"] for one in (again, made)
+        one.plain_rows(one.counters(names.IN).where(within()).selectExpr("sum(increase) n"))[0]["n"]
+        for one in (again, made)
     )
     assert total == pytest.approx(expected, rel=TOLERANCE)

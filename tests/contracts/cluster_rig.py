@@ -162,7 +162,7 @@ class RigBroker:
         return await self.services.elsewhere()
 
     def _forgotten(self, kind: str, name: str) -> None:
-        self.local.placement.forget(kind, name)
+        self.local.placement.forget_destination(kind, name)
 
     def _take_brokers(self) -> None:
         asyncio.get_running_loop().call_soon(self.cluster.take_brokers)
@@ -222,7 +222,7 @@ class RigPeers:
         self._rig = rig
         self._me = me
 
-    async def ask(self, broker: str, method: str, args: dict[str, Any], *, timeout_s: float) -> Any:
+    async def call_broker(self, broker: str, method: str, args: dict[str, Any], *, timeout_s: float) -> Any:
         target = self._rig.reachable(self._me, broker)
         if target is None:
             raise BrokerGoneError(f"broker {broker} does not answer")
@@ -256,7 +256,7 @@ class RigAsked:
         host, traits = await self._broker.cluster.locate(kind, name, create, guest)
         return host, self._broker.name, traits
 
-    async def ask(self, method: str, args: list[Any]) -> Any:
+    async def answer_service(self, method: str, args: list[Any]) -> Any:
         cluster = self._broker.cluster
         if method == "subscribe":
             return await cluster.subscribe(**args[0])

@@ -246,7 +246,7 @@ def test_a_client_of_several_brokers_is_one_row_and_is_ended_at_all_of_them(rig:
     assert isinstance(waiting[0], ConnectionEndedError)
     until(lambda: rows(admin, client_id="billing") == [])
     for broker in rig.brokers.values():
-        until(lambda broker=broker: not rig.io.run(broker.host.clients.rows()))
+        until(lambda broker=broker: not rig.io.run(broker.host.clients.client_rows()))
 
 
 def test_one_that_a_broker_could_not_tell_leaves_it_all_the_same(rig: ClusterRig) -> None:
@@ -263,7 +263,7 @@ def test_one_that_a_broker_could_not_tell_leaves_it_all_the_same(rig: ClusterRig
     until(lambda: waiting)
     assert isinstance(waiting[0], ConnectionEndedError)
     for broker in rig.brokers.values():
-        until(lambda broker=broker: not rig.io.run(broker.host.clients.rows()))
+        until(lambda broker=broker: not rig.io.run(broker.host.clients.client_rows()))
     rig.heal()
 
 
@@ -283,7 +283,7 @@ async def _ended_unseen(rig: ClusterRig, client: str) -> None:
     for broker in rig.brokers.values():
         for connection in list(broker.host.service.connections):
             connection.link.abort()
-        await broker.host.clients.end([client], "while it was away")
+        await broker.host.clients.end_clients([client], "while it was away")
 
 
 # ---- what is written of it

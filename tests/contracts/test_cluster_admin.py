@@ -222,8 +222,9 @@ def silent(rig: ClusterRig, monkeypatch: pytest.MonkeyPatch) -> ClusterRig:
     host = rig.brokers["b2"].host
     for method in ("query", "consumers"):
         monkeypatch.setattr(host.destinations, method, gone)
-    for role in (host.subscriptions, host.transactions, host.schedules):
-        monkeypatch.setattr(role, "rows", gone)
+    monkeypatch.setattr(host.subscriptions, "subscription_rows", gone)
+    monkeypatch.setattr(host.transactions, "transaction_rows", gone)
+    monkeypatch.setattr(host.schedules, "schedule_rows", gone)
     return rig
 
 

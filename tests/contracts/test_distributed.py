@@ -318,7 +318,7 @@ def test_messages_stay_without_forward_delay_and_where_there_are_consumers(rig: 
     for name in (never, busy):
         fill(rig, name, "b1", range(5))
     elsewhere = [rig.connect("b2").session().consumer(name) for name in (never, busy)]
-    rig.io.run(rig.brokers["b1"].cluster.forwarding.look())
+    rig.io.run(rig.brokers["b1"].cluster.forwarding.forward_overdue())
     assert counts(rig, never)["b1"] == 5
     assert counts(rig, busy)["b1"] == 5
     assert keeper.receive(timeout=60) is not None
@@ -354,7 +354,7 @@ def test_messages_of_units_stay(rig: ClusterRig) -> None:  # W-115, U12
     consumer = rig.connect("b2").session().consumer(name)
     assert place(consumer) == ["b2"]
     until(lambda: counts(rig, name)["b1"] == here - 20)
-    rig.io.run(rig.brokers["b1"].cluster.forwarding.look())
+    rig.io.run(rig.brokers["b1"].cluster.forwarding.forward_overdue())
     assert counts(rig, name)["b1"] == here - 20
 
 
@@ -375,7 +375,7 @@ def test_a_member_with_paused_consumers_keeps_what_it_has(rig: ClusterRig) -> No
     pause = {"type": "queue", "name": name, "which": "consumers"}
     rig.io.run(rig.brokers["b1"].local.admin("pause_destination", pause))
     consumer = rig.connect("b2").session().consumer(name)
-    rig.io.run(rig.brokers["b1"].cluster.forwarding.look())
+    rig.io.run(rig.brokers["b1"].cluster.forwarding.forward_overdue())
     assert counts(rig, name)["b1"] == 5
     rig.io.run(rig.brokers["b1"].local.admin("resume_destination", {"type": "queue", "name": name}))
     assert bodies(take(consumer, 5)) == list(range(5))
@@ -386,7 +386,7 @@ def test_nothing_is_forwarded_before_its_time(rig: ClusterRig) -> None:  # W-115
     fill(rig, name, "b1", range(5))
     consumer = rig.connect("b2").session().consumer(name)
     for _ in range(3):
-        rig.io.run(rig.brokers["b1"].cluster.forwarding.look())
+        rig.io.run(rig.brokers["b1"].cluster.forwarding.forward_overdue())
     assert counts(rig, name)["b1"] == 5
     rig.connect("b1").admin().update_destination("queue", name, forwardDelay=0)
     assert bodies(take(consumer, 5)) == list(range(5))

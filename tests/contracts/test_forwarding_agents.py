@@ -155,8 +155,8 @@ def test_all_messages_go_over_in_order(two: Two, qos: str) -> None:  # W-121
     agent = two.agent(qos=qos)
     assert bodies(received(two, 105)) == list(range(105))
     until(lambda: two.left() == 0)
-    until(lambda: agent.relay.row()["forwarded"] == 105)
-    assert agent.relay.row()["state"] == "RUNNING"
+    until(lambda: agent.relay.agent_row()["forwarded"] == 105)
+    assert agent.relay.agent_row()["state"] == "RUNNING"
     assert two.far.connect().admin().list_transactions() == []
 
 
@@ -224,7 +224,7 @@ def test_a_branch_is_ended_by_no_other_agent(two: Two) -> None:  # W-122
     dying = two.agent(crash_at="far prepare after")
     assert dying.dead.wait(20)
     two.agent("elsewhere", name="another")
-    until(lambda: two.agents[-1].relay.row()["state"] == "RUNNING")
+    until(lambda: two.agents[-1].relay.agent_row()["state"] == "RUNNING")
     assert len(two.far.connect().admin().list_transactions()) == 1
     two.agent()
     assert sorted(bodies(received(two, 5))) == list(range(5))
@@ -234,7 +234,7 @@ def test_a_window_that_waits_for_more_is_confirmed_in_time(two: Two) -> None:  #
     agent = two.agent(windowSize=100, windowInterval=60_000, acknowledgeInterval=300)
     two.send(3)
     assert bodies(received(two, 3)) == [0, 1, 2]
-    until(lambda: agent.relay.row()["forwarded"] == 3)
+    until(lambda: agent.relay.agent_row()["forwarded"] == 3)
     assert two.left() == 0
 
 
@@ -242,7 +242,7 @@ def test_without_a_limit_a_window_waits_for_as_long_as_it_may(two: Two) -> None:
     agent = two.agent(windowSize=5, windowInterval=60_000)
     two.send(4)
     time.sleep(1.0)
-    assert agent.relay.row()["forwarded"] == 0
+    assert agent.relay.agent_row()["forwarded"] == 0
     two.send(1)
     assert sorted(bodies(received(two, 5))) == [0, 0, 1, 2, 3]
 
@@ -254,22 +254,22 @@ def test_an_idle_agent_leaves_the_other_cluster_and_comes_back(two: Two, qos: st
 
     agent = two.agent(qos=qos, conversationIdleTimeMaximum=200)
     two.send(3)
-    until(lambda: agent.relay.row()["forwarded"] == 3)
-    until(lambda: agent.relay.row()["state"] == "IDLE")
+    until(lambda: agent.relay.agent_row()["forwarded"] == 3)
+    until(lambda: agent.relay.agent_row()["state"] == "IDLE")
     until(lambda: connections() == 0)
     assert bodies(received(two, 3)) == [0, 1, 2]
     two.send(2)
     assert bodies(received(two, 2)) == [0, 1]
-    until(lambda: agent.relay.row()["state"] == "IDLE")
-    assert agent.relay.row()["retries"] == 0
+    until(lambda: agent.relay.agent_row()["state"] == "IDLE")
+    assert agent.relay.agent_row()["retries"] == 0
 
 
 def test_an_idle_agent_waits_for_the_other_cluster_as_ever(two: Two) -> None:  # W-121, W-122
     agent = two.agent(conversationIdleTimeMaximum=100)
-    until(lambda: agent.relay.row()["state"] == "IDLE")
+    until(lambda: agent.relay.agent_row()["state"] == "IDLE")
     two.far.kill("b1")
     two.send(12)
-    until(lambda: agent.relay.row()["retries"] >= 2)
+    until(lambda: agent.relay.agent_row()["retries"] >= 2)
     assert two.left() == 12
     two.far.start("b1")
     assert bodies(received(two, 12)) == list(range(12))
@@ -278,9 +278,9 @@ def test_an_idle_agent_waits_for_the_other_cluster_as_ever(two: Two) -> None:  #
 
 def test_without_a_limit_the_conversation_stays_open(two: Two) -> None:  # W-121
     agent = two.agent()
-    until(lambda: agent.relay.row()["state"] == "RUNNING")
+    until(lambda: agent.relay.agent_row()["state"] == "RUNNING")
     time.sleep(1.5)
-    assert agent.relay.row()["state"] == "RUNNING"
+    assert agent.relay.agent_row()["state"] == "RUNNING"
     assert len(two.far.brokers["b1"].host.service.connections) == 1
 
 
@@ -288,8 +288,8 @@ def test_an_agent_waits_for_the_other_cluster(two: Two) -> None:  # W-121
     two.far.kill("b1")
     agent = two.agent()
     two.send(12)
-    until(lambda: agent.relay.row()["retries"] >= 2)
-    assert agent.relay.row()["state"] in ("RETRYING", "CONNECTING")
+    until(lambda: agent.relay.agent_row()["retries"] >= 2)
+    assert agent.relay.agent_row()["state"] in ("RETRYING", "CONNECTING")
     assert two.left() == 12
     two.far.start("b1")
     assert bodies(received(two, 12)) == list(range(12))
@@ -298,7 +298,7 @@ def test_an_agent_waits_for_the_other_cluster(two: Two) -> None:  # W-121
 def test_a_broker_of_the_other_cluster_dies_under_way(two: Two) -> None:  # W-122
     agent = two.agent(windowSize=3)
     two.send(30)
-    until(lambda: agent.relay.row()["forwarded"] >= 6)
+    until(lambda: agent.relay.agent_row()["forwarded"] >= 6)
     two.far.kill("b1")
     two.far.start("b1")
     assert sorted(bodies(received(two, 30))) == list(range(30))
@@ -307,7 +307,7 @@ def test_a_broker_of_the_other_cluster_dies_under_way(two: Two) -> None:  # W-12
 def test_the_own_broker_dies_under_way(two: Two) -> None:  # W-122
     agent = two.agent(windowSize=3)
     two.send(30)
-    until(lambda: agent.relay.row()["forwarded"] >= 6)
+    until(lambda: agent.relay.agent_row()["forwarded"] >= 6)
     two.near.kill("b1")
     two.near.start("b1")
     assert sorted(bodies(received(two, 30))) == list(range(30))
@@ -328,7 +328,7 @@ def test_what_the_other_cluster_never_takes_is_given_up(two: Two, qos: str, poli
         with two.far.connect() as connection:
             assert set(bodies(take(connection.session().consumer("in"), 4))) == {"a", "b"}
     until(lambda: two.left() == 0)
-    row = agent.relay.row()
+    row = agent.relay.agent_row()
     assert (row["discarded"], row["redirected"]) == ((0, 1) if policy == "Redirect" else (1, 0))
     if policy == "Redirect":
         with two.near.connect() as connection:
@@ -360,7 +360,7 @@ def test_a_full_queue_is_waited_for(two: Two) -> None:  # W-121
     two.far.connect().admin().create_destination("queue", "in", maxNumMsgs=3)
     two.send(9)
     agent = two.agent(windowSize=2)
-    until(lambda: agent.relay.row()["retries"] >= 2)
+    until(lambda: agent.relay.agent_row()["retries"] >= 2)
     assert sorted(bodies(received(two, 9))) == list(range(9))
 
 
@@ -368,7 +368,7 @@ def test_what_is_too_old_is_given_up(two: Two) -> None:  # W-122
     two.send(3)
     until(lambda: two.near.connect().admin().browse_messages("queue", "out")["messages"])
     agent = two.agent(timeToLive=0)
-    until(lambda: agent.relay.row()["discarded"] == 3)
+    until(lambda: agent.relay.agent_row()["discarded"] == 3)
     assert two.left() == 0
 
 

@@ -229,7 +229,7 @@ def test_a_program_may_bound_what_comes_ahead_of_it_too(options: dict[str, Any])
                 message = consumer.receive(20)
                 assert message is not None
                 assert len(message.body) == size
-                message.forget()  # Else this program has them all.
+                message.drop_content()  # Else this program has them all.
                 messages.append(message)
         assert max(seen) <= MIB // 4 + 4 * MIB  # The largest two, one of which is in hand, may lie side by side.
         messages[-1].acknowledge()

@@ -466,7 +466,7 @@ def test_forwarding_fills_another_member_up_and_keeps_the_rest(tmp_path: Path, l
         def members() -> list[int]:
             return [row["messages"] for row in admin.query_destination("queue", "shared")["members"]]
 
-        rig.io.run(rig.brokers["b1"].cluster.forwarding.look())
+        rig.io.run(rig.brokers["b1"].cluster.forwarding.forward_overdue())
         if behaviour in REMOVING:
             until(lambda: members()[0] == 0)
             assert members()[1] <= ROOM + 1, "the one that the consumer has is not removed"

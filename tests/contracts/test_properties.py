@@ -200,7 +200,7 @@ def test_one_that_missed_a_change_of_what_has_to_be_equal_is_refused_until_it_is
     admin = rig.connect("b1").admin()
     assert until(lambda: admin.update_broker({CREATE: False})["down"] == ["b3"])
     late = rig.start("b3")
-    assert until(lambda: late.cluster.clustering.row().get("refusal"))
+    assert until(lambda: late.cluster.clustering.cluster_row().get("refusal"))
     assert "b3" not in rig.brokers["b1"].cluster.live()
     assert set(rig.connect("b3").admin().update_broker({CREATE: False}, "b3")["brokers"]) == {"b3"}
     assert until(lambda: "b3" in rig.brokers["b1"].cluster.live(), 20)

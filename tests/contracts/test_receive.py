@@ -120,13 +120,13 @@ def test_what_is_received_costs_the_same_however_many_consumers_a_session_has(
     consumers = [session.consumer(name) for name in names]
     connection.session().producer(names[0]).send_many(range(40))
     looked_at: list[str] = []
-    settle = PrefetchBuffer.settle
+    settle = PrefetchBuffer.settle_consumed
 
     def noting(buffer: PrefetchBuffer, up_to: int | None) -> Any:
         looked_at.append(buffer.name)
         return settle(buffer, up_to)
 
-    monkeypatch.setattr(PrefetchBuffer, "settle", noting)
+    monkeypatch.setattr(PrefetchBuffer, "settle_consumed", noting)
     for number in range(40):
         message = consumers[0].receive(timeout=WAIT_S)
         assert message.body == number
@@ -252,14 +252,14 @@ def test_an_acknowledgement_beside_the_closing_of_its_consumer_says_that_it_is_c
     session.producer(name).send("x")
     consumer = session.consumer(name)
     message = consumer.receive(timeout=WAIT_S)
-    settle = ConsumerCore.settle
+    settle = ConsumerCore.settle_consumed
 
     def close_meanwhile(core: ConsumerCore, up_to: int | None) -> Any:
         found = settle(core, up_to)
         core._connection.io.post(core._connection.tasks.spawn, core.close())
         return found
 
-    monkeypatch.setattr(ConsumerCore, "settle", close_meanwhile)
+    monkeypatch.setattr(ConsumerCore, "settle_consumed", close_meanwhile)
     with pytest.raises(IllegalStateError, match="its consumer was closed before"):
         message.acknowledge()
 

@@ -133,7 +133,7 @@ def test_two_takers_at_the_same_time_are_one(place: Place) -> None:
 def test_rows_are_added_once_and_removed(place: Place) -> None:
     assert [place.brokers.add("b", kept) for kept in ("kept", "other")] == [True, False]
     assert place.brokers.kept("b") == "kept"
-    row = place.brokers.view().row("b")
+    row = place.brokers.view().row_of("b")
     assert row is not None
     assert (row.state, row.tenure) == (StoreState.UNKNOWN, 0)
     assert place.brokers.take("b", tenure=0, beats=0, node="n"), "a row that was added is nobody's yet"
@@ -384,7 +384,7 @@ def test_a_broker_that_is_over_is_removed_and_its_messages_only_by_force(managed
     with pytest.raises(IllegalStateError, match=r"b2 has 1 blocks of messages .*takeover bkr -n b2"):
         managed.manager("b2").remove_broker()
     assert managed.manager("b2").remove_broker(force=True) == 1
-    assert shared.view().row("b2") is None
+    assert shared.view().row_of("b2") is None
     assert managed.manager("b2").query()[0]["tables"] == "missing"
 
 

@@ -29,16 +29,16 @@ def test_a_lost_broker_is_named_and_the_others_go_on(tmp_path: Path) -> None:
         looking = Looking(opened)
 
         def messages() -> int:
-            rows = looking.look("destinations").rows["destinations"]
+            rows = looking.sample("destinations").rows["destinations"]
             return next(int(row["messages"]) for row in rows if row["name"] == name)
 
         looking.first("destinations")
         until(lambda: messages() == 7)
         rig.kill("b2")
-        until(lambda: "b2" in looking.look("destinations").absent)
+        until(lambda: "b2" in looking.sample("destinations").absent)
         assert messages() == 3
-        until(lambda: looking.look("brokers").rows["brokers"][1]["state"] == "DOWN")
-        sight = looking.look("brokers")
+        until(lambda: looking.sample("brokers").rows["brokers"][1]["state"] == "DOWN")
+        sight = looking.sample("brokers")
         states = {row["broker"]: (row["state"], row["messages"]) for row in sight.rows["brokers"]}
         assert (states["b1"], states["b2"]) == (("UP", 3), ("DOWN", 4)), "b2 as it was last told"
         now_ns = SystemClock().monotonic_ns()

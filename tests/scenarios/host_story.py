@@ -198,7 +198,7 @@ class HostStory:
         return self._asked(self.clients[client], "schedule", handle=1, **args)
 
     def schedules(self, words: list[str], options: dict[str, Any]) -> str:
-        rows = [f"{row['id']} {row['state']} after {row['fired']}" for row in self.rig.host.schedules.rows()]
+        rows = [f"{row['id']} {row['state']} after {row['fired']}" for row in self.rig.host.schedules.schedule_rows()]
         return ", ".join(rows) or "none"
 
     def unschedule(self, words: list[str], options: dict[str, Any]) -> None:
@@ -257,11 +257,11 @@ class HostStory:
         return self._asked(self.client(words, {}), "txn_forget", key=words[1].encode())
 
     def transactions(self, words: list[str], options: dict[str, Any]) -> str:
-        rows = [f"{row['id']} {row['state']}" for row in self.rig.host.transactions.rows()]
+        rows = [f"{row['id']} {row['state']}" for row in self.rig.host.transactions.transaction_rows()]
         return ", ".join(rows) or "none"
 
     def settle(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.transactions.settle(int(words[0]), words[1] == "commit", lambda: None)
+        self.rig.host.transactions.decide_by_hand(int(words[0]), words[1] == "commit", lambda: None)
 
 
 def _value(text: str) -> Any:

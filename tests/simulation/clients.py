@@ -419,17 +419,17 @@ class SimProducer:
         batch.large.sent = True
         connection.send_large(self.handle, batch.floor, number, batch.data)
         if not self.state.awaits(batch):
-            self.state.settle(batch.first_seq)
+            self.state.settle_block(batch.first_seq)
             self._log("info", batch, 0, batch.count)
 
     def _not_taken(self, batch: Batch) -> None:
         """The host refused the body; the message may be there from before."""
         assert batch.large is not None
-        self.state.settle(batch.first_seq)
+        self.state.settle_block(batch.first_seq)
         self._log("info" if batch.large.sent else "fail", batch, 0, batch.count)
 
     def settled(self, first_seq: int, refused: Sequence[Refused]) -> None:
-        batch = self.state.settle(first_seq)
+        batch = self.state.settle_block(first_seq)
         if batch is None:
             return
         at = 0

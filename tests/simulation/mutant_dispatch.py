@@ -27,9 +27,9 @@ def gathering_without_end(patch: Patch) -> None:
 
 @mutant("a queue that everybody has left waits anew")
 def gathering_once(patch: Patch) -> None:
-    old = DispatchGate.look
+    old = DispatchGate.is_open_for
 
     def look(self: DispatchGate, consumers: int, attributes: object, now_ms: int) -> bool:
         return old(self, consumers, attributes, now_ms) if consumers else self.dispatching  # type: ignore[arg-type]
 
-    patch.set(DispatchGate, "look", look)
+    patch.set(DispatchGate, "is_open_for", look)

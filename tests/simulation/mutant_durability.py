@@ -79,14 +79,14 @@ def delivered_at_once(patch: Patch) -> None:
 
 @mutant("acknowledgements are recorded")
 def ack_not_recorded(patch: Patch) -> None:
-    old = Settlement.settle
+    old = Settlement.settle_parts
 
     def settle(self: Settlement, queue: DeliveryQueue, parts: Any, **more: bool) -> int:
         count = old(self, queue, parts, **more)
         without(self._step.out, notes.ACKED)
         return count
 
-    patch.set(Settlement, "settle", settle)
+    patch.set(Settlement, "settle_parts", settle)
 
 
 @mutant("what is handed out is recorded, so that a second delivery after a crash is flagged")
@@ -125,7 +125,7 @@ def retired_at_once(patch: Patch) -> None:
 
 @mutant("a block may go when its last message is settled, not its first")
 def retired_too_early(patch: Patch) -> None:
-    old = Settlement.settle
+    old = Settlement.settle_parts
 
     def settle(self: Settlement, queue: DeliveryQueue, parts: Any, **more: bool) -> int:
         parts = list(parts)
@@ -133,7 +133,7 @@ def retired_too_early(patch: Patch) -> None:
         self._step.out.after_durable.append(Retire(tuple(ordinal for ordinal, _ in parts), True))
         return count
 
-    patch.set(Settlement, "settle", settle)
+    patch.set(Settlement, "settle_parts", settle)
 
 
 # ---- checkpoints and recovery --------------------------------------------------------------------------------------

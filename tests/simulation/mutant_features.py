@@ -111,7 +111,7 @@ def rest_follows_the_wall_clock(patch: Patch) -> None:
 
 @mutant("leases, delays and windows are by measured time")
 def durations_follow_the_wall_clock(patch: Patch) -> None:
-    patch.set(MeasuredTime, "look", lambda self: self._read_wall_ms())
+    patch.set(MeasuredTime, "read", lambda self: self._read_wall_ms())
 
 
 @mutant("points in time follow the wall clock")
@@ -190,7 +190,7 @@ def dead_moved_in_two_steps(patch: Patch) -> None:
         if not target.admission.would_take(block.lengths):
             return False
         self._executor.perform_all([self._own.step(target, block)], (), lambda: None)
-        self.settle(destination, effect)
+        self.settle_moved(destination, effect)
         return True
 
     patch.set(DeadLetterMoves, "_here", here)

@@ -16,7 +16,7 @@ from tests.simulation.mutation import Patch, mutant
 @mutant("a message may name a body that is durable, and no other")
 def body_before_its_pieces(patch: Patch) -> None:
     def take(self: LargeBodies, session: Any, number: int, nbytes: int) -> Any:
-        found = self._of(session).coming.pop(number, None)
+        found = self._bodies_of(session).coming.pop(number, None)
         if found is None or found.file is None:
             raise large_bodies.ProtocolError("no body")
         return found.file

@@ -75,7 +75,7 @@ class TxProducer(SimProducer):
 
     def settled(self, first_seq: int, refused: Sequence[Refused]) -> None:
         """What was refused is not in the transaction."""
-        self.state.settle(first_seq)
+        self.state.settle_block(first_seq)
         first = value_of(self.state.producer, first_seq)
         for transactor in self.machine.transactors:
             for row in refused:

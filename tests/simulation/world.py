@@ -245,7 +245,7 @@ class World:
         """Tell the host how prepared transactions ended whose clients are gone."""
         self.loop.after(SWEEP, self._sweep)
         host = self.running
-        for row in host.transactions.rows() if host is not None else ():
+        for row in host.transactions.transaction_rows() if host is not None else ():
             key = bytes.fromhex(row["key"])
             if row["state"] == "PREPARED" and key not in self.active and host is self.running and host is not None:
                 host.transactions.decide(key, self.decisions.setdefault(key, False), _nothing)

@@ -98,7 +98,7 @@ class Watch:
         member, stale = process.member, False
         if isinstance(event, ev.EnvelopeReceived):
             envelope = event.envelope
-            known = member.membership.row(envelope.sender).incarnation
+            known = member.membership.broker_row(envelope.sender).incarnation
             stale = envelope.sender != process.name and envelope.incarnation < known
         record = member.record
         return Before(stale, record.number, record.id, member.is_master, member.state, self._heard(member))
@@ -121,7 +121,7 @@ class Watch:
             self._reign_began(process)
         for action in actions:
             if isinstance(action, ev.ExchangeConsumers):
-                incarnation = member.membership.row(action.peer).incarnation
+                incarnation = member.membership.broker_row(action.peer).incarnation
                 self._exchanges[process][action.peer] = incarnation
             elif isinstance(action, ev.OpenForClients):
                 self._opened(process)
@@ -133,7 +133,7 @@ class Watch:
     def _durable(self, process: Process) -> None:
         """What is newly on disk here, by the machine's own account."""
         member = process.member
-        number = member.membership.row(process.name).number
+        number = member.membership.broker_row(process.name).number
         at = member.durable
         if at.number != number or not at.record:
             return
@@ -183,7 +183,7 @@ class Watch:
         assert member.applied >= before, (
             f"{process.name} opens with {member.applied} entries carried out; {before} were acknowledged by then"
         )
-        for row in member.membership.rows():
+        for row in member.membership.broker_rows():
             if row.state in (BrokerState.UP, BrokerState.JOINING, BrokerState.SUSPECT) and row.name != process.name:
                 asked = self._exchanges[process].get(row.name)
                 assert asked == row.incarnation, f"{process.name} opens without the consumers of {row.name}"
@@ -219,7 +219,7 @@ class Watch:
         peers = set(member.membership.heard_peers())
         peers -= {peer for peer in peers if self._lost.get((proposal.process, peer), -1) >= proposal.since_ms}
         for peer, incarnation in proposal.peers.items():
-            if peer in peers and member.membership.row(peer).incarnation == incarnation and incarnation:
+            if peer in peers and member.membership.broker_row(peer).incarnation == incarnation and incarnation:
                 assert proposal.tag in self.heard.get((peer, incarnation), ()), (
                     f"change {proposal.tag} of {proposal.process.name} is acknowledged and {peer} has not heard of it"
                 )

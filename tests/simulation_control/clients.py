@@ -56,7 +56,7 @@ class Clients:
         process.feed(ev.ChangeMaster(self._ask(process, self._tag, target), target))
 
     def _ask(self, process: Process, tag: int, target: str = "") -> int:
-        row = process.member.membership.row
+        row = process.member.membership.broker_row
         peers = {p: row(p).incarnation for p in process.member.membership.heard_peers()}
         self.open[tag] = Wish(process, tag, self.world.loop.now // 1000, peers, target)
         return tag

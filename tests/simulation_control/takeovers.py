@@ -171,7 +171,7 @@ class Broker:
         elif view is None:
             self.end()
         elif self.operating:
-            own = view.row(self.name)
+            own = view.row_of(self.name)
             if own is not None and own.state is not StoreState.OPERATING:
                 self._say()
             work = self.machine.looked(view, self.live(), self.hears(), self.world.loop.now // MS)

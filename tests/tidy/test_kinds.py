@@ -66,7 +66,7 @@ def test_each_kind_is_complete(kind: Kind) -> None:
     assert set(kind.verbs) <= {"create", "update", "destroy"}
     assert "destroy" in kind.verbs or kind.last, "it is undone by a verb, or by its configuration"
     assert not kind.lists or kind.lists in VERBS
-    for part in ("read", "entry", "plain", "of_record", "compared", "plan", "end"):
+    for part in ("read", "entry", "plain", "of_record", "compared", "plan", "plan_end"):
         assert callable(getattr(kind, part))
     assert kind.read((), READING) == {} if kind.plain({}) == [] else kind.read({}, READING) == {}
 

@@ -415,7 +415,7 @@ class DestinationHost:
         """The process id and where pings go, at once, whatever the data socket has to do."""
         return os.getpid(), await self._heartbeat_replies.address(self._spec.config["raybroker.data.ports"])
 
-    async def ask(self, role: str, method: str, *args: Any) -> Any:
+    async def call_role(self, role: str, method: str, *args: Any) -> Any:
         """Call a method of one of the roles of hosting.host_port.HostPort by name."""
         call = method_of(self._service(), role, method)
         failpoint(f"ask.{role}.{method}")

@@ -59,7 +59,7 @@ class _Plane(DataPlane):
         super().__init__(spec, kept, runtime.node_ip(), self._forget, life, loop=io.loop)
         self._starting: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def start_serving(self) -> None:
         """Have the loop open the store and serve."""
         self.loop.call_soon_threadsafe(self._start_on_loop)
 
@@ -127,7 +127,7 @@ class HostInBroker(HostHandle):
         if self._plane.ready.is_set() and self._plane.failure is None:
             await _in_time(self._plane.on_loop((await self._service()).close()))
 
-    async def ask(self, role: str, method: str, *args: Any) -> Any:
+    async def call_role(self, role: str, method: str, *args: Any) -> Any:
         call = method_of(await self._service(), role, method)
         return await _in_time(self._plane.on_loop(call(*args)))
 
@@ -161,7 +161,7 @@ class HostsInBroker:
         if found is None:
             kept = self._known()
             plane = _Plane(spec, kept, self._messages_log(spec, kept.config), self._broker, self.io())
-            plane.begin()
+            plane.start_serving()
             found = self._hosts[spec.key] = HostInBroker(spec, plane)
         return found
 

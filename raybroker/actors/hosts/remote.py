@@ -13,17 +13,17 @@ from raybroker.hosting.host_port import ROLES, HostPort
 
 
 class HostHandle(HostPort, ABC):
-    """The methods of all roles, with their arguments by position, are calls of :meth:`ask`."""
+    """The methods of all roles, with their arguments by position, are calls of :meth:`call_role`."""
 
     def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
         self.key, self.hosting = spec.key, spec.hosting
         for role, methods in ROLES.items():
-            calls = {method: partial(self.ask, role, method) for method in methods}
+            calls = {method: partial(self.call_role, role, method) for method in methods}
             setattr(self, role, SimpleNamespace(**calls))
 
     @abstractmethod
-    async def ask(self, role: str, method: str, *args: Any) -> Any:
+    async def call_role(self, role: str, method: str, *args: Any) -> Any:
         """Call a method of one of the roles of HostPort."""
 
 
@@ -39,5 +39,5 @@ class RemoteHost(HostHandle):
         found: tuple[str, int, int, bytes] = await runtime.call(self.actor.where, timeout_s=timeout_s)
         return found
 
-    async def ask(self, role: str, method: str, *args: Any) -> Any:
-        return await runtime.call(self.actor.ask, role, method, *args)
+    async def call_role(self, role: str, method: str, *args: Any) -> Any:
+        return await runtime.call(self.actor.call_role, role, method, *args)

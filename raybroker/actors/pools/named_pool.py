@@ -56,7 +56,7 @@ class PoolActor:
         if runtime.was_restarted():
             self._loops.thread("begin anew", self._begin_anew, thread_name="raybroker-pool")
 
-    def begin(self) -> None:
+    def make_instances(self) -> None:
         """Make the instances; raises why one could not attach."""
         self._make_pool(self._plan.instances)
 
@@ -100,7 +100,7 @@ class PoolActor:
     def totals(self) -> dict[str, int]:
         return self._there().totals()
 
-    def row(self) -> dict[str, Any]:
+    def pool_row(self) -> dict[str, Any]:
         """A line of :func:`pools`."""
         plan, pool = self._plan, self._pool
         where = plan.listener.destination
@@ -174,7 +174,7 @@ def deploy_named(plan: PoolPlan) -> NamedPool:
         )
     made = NamedPool(plan.name, plan.cluster, actor)
     try:
-        runtime.call_blocking(actor.begin, timeout_s=SCALE_TIMEOUT_S)
+        runtime.call_blocking(actor.make_instances, timeout_s=SCALE_TIMEOUT_S)
     except BaseException:
         runtime.kill(actor)
         raise
@@ -206,7 +206,7 @@ def pools(*, cluster: str = "default") -> list[dict[str, Any]]:
         if actor is None:
             continue
         try:
-            rows.append(runtime.call_blocking(actor.row, timeout_s=ROW_TIMEOUT_S))
+            rows.append(runtime.call_blocking(actor.pool_row, timeout_s=ROW_TIMEOUT_S))
         except BrokerError as error:
             rows.append(
                 {

@@ -87,7 +87,7 @@ class _Actor:
         found: dict[str, Any] = runtime.call_blocking(self.actor.stop, timeout_s=STOP_TIMEOUT_S)
         return found
 
-    def end(self) -> None:
+    def discard(self) -> None:
         runtime.kill(self.actor)
 
 

@@ -192,7 +192,7 @@ class _Salvage:
         state = self._state(reader, checkpoint_lost=first > 1 and not reader.has_checkpoint)
         bodies = self._bodies(reader, state)
         report.faults, report.ranges = reader.faults, reader.ranges
-        report.destinations = [left.row() for left in state.destinations]
+        report.destinations = [left.as_row() for left in state.destinations]
         report.notes += state.notes
         aside = set_aside.SettingAside(io, directory, self._files, reader, anchors)
         report.moved = aside.moved(bodies)

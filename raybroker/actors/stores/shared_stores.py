@@ -30,7 +30,7 @@ def begin_tenure(config: Config, directory: Path, cluster: str, broker: str, nod
     Raises IllegalStateError when it lives somewhere, or somebody is starting it; ConfigError, StoreError.
     """
     shared = shared_brokers(config, directory.parent, cluster)
-    if not (shared.view().row(broker) or SharedRow(broker)).tenure:
+    if not (shared.view().row_of(broker) or SharedRow(broker)).tenure:
         tables_of_broker(config, directory, cluster, broker).check_closed()  # By one that knows of no tenures.
     row = _silent(shared, broker, config["imq.cluster.monitor.interval"] * config["imq.cluster.monitor.threshold"])
     if not shared.take(broker, tenure=row.tenure, beats=row.beats, node=node):
@@ -46,12 +46,12 @@ def begin_tenure(config: Config, directory: Path, cluster: str, broker: str, nod
 def _silent(shared: SharedBrokers, broker: str, silence_s: int) -> SharedRow:
     """The row of a broker that gives no signs of life; raises IllegalStateError for one that does."""
     view = shared.view()
-    row = view.row(broker) or SharedRow(broker)
+    row = view.row_of(broker) or SharedRow(broker)
     left_ms = row.beat_ms + silence_s * 1000 - view.now_ms
     if not row.tenure or row.state is StoreState.BROKER_DOWN or left_ms <= 0:
         return row
     SystemClock().sleep(left_ms / 1000)
-    now = shared.view().row(broker)
+    now = shared.view().row_of(broker)
     if now is None or (now.tenure, now.beats) != (row.tenure, row.beats):
         raise IllegalStateError(
             f"broker {broker} gives signs of life from node {row.node}, and is {row.state} in {shared.shown}: it runs"

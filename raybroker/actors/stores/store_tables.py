@@ -121,7 +121,7 @@ class StoreManager:
         view = self._shared.view() if self._shared is not None and self._shared.exists() else None
         found = []
         for tables in self._all:
-            row = view.row(tables.broker) if view is not None else None
+            row = view.row_of(tables.broker) if view is not None else None
             shared = {} if row is None else {"state": str(row.state), "tenure": row.tenure, "node": row.node}
             found.append({**_described(tables), **shared})
         return found
@@ -148,7 +148,7 @@ class StoreManager:
         tables = self._only("remove bkr")
         shared = self._require_shared("remove bkr")
         view = shared.view()
-        row = view.row(tables.broker)
+        row = view.row_of(tables.broker)
         if row is None:
             known = ", ".join(row.name for row in view.rows) or "none"
             raise ConfigError(f"the shared store {shared.shown} has no broker {tables.broker!r}; it has {known}")

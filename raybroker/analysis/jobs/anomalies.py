@@ -38,7 +38,7 @@ SHOWN: Final = 30
 
 def what_is_unusual(tables: LakeTables) -> JobAnswer:
     """The hours of each destination with unusually many redelivered, expired, dead or refused messages."""
-    hours = tables.rows(hourly(tables.counters(*METRICS.values())))
+    hours = tables.plain_rows(hourly(tables.counters(*METRICS.values())))
     days = len({hour["ts"] // 86_400_000 for hour in hours})
     by_day = days > DAYS_MIN
     found: list[dict[str, Any]] = []

@@ -25,7 +25,7 @@ def what_piles_up(tables: LakeTables) -> JobAnswer:
     """The trend of messages held by broker and destination over the last steps, and what follows from it."""
     asked = tables.gauges(names.HELD, names.HELD_BYTES, names.QUOTA_MESSAGES, names.QUOTA_BYTES)
     since_ms = tables.window.until_ms - TREND_STEPS * tables.step_ms
-    found = sorted(tables.rows(trends(asked, since_ms)), key=lambda row: -row["held"])
+    found = sorted(tables.plain_rows(trends(asked, since_ms)), key=lambda row: -row["held"])
     rows = [{**row, **_outlook(row)} for row in found]
     answer = JobAnswer("what_piles_up", "What piles up, and when is it drained or at its quota?", "")
     for row in rows:
@@ -141,7 +141,7 @@ def _lines(tables: LakeTables, order: list[str]) -> Lines:
     series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in names_}
     held = tables.gauges(names.HELD)
     lines = held_over_time(chosen(held, "destination", names_), held, tables.step_ms)
-    for row in tables.rows(lines) if names_ else ():
+    for row in tables.plain_rows(lines) if names_ else ():
         series[row["destination"]].append((row["ts"], row["held"]))
     return Lines(
         "Messages held",

@@ -33,7 +33,7 @@ TOP: Final = 20
 def who_waits_for_whom(tables: LakeTables) -> JobAnswer:
     """Rates in and out, who was idle or full how long, by destination over all brokers."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
-    found = tables.rows(balances(tables.counters(names.IN, names.OUT), tables.gauges(*GAUGES.values())))
+    found = tables.plain_rows(balances(tables.counters(names.IN, names.OUT), tables.gauges(*GAUGES.values())))
     rows = [_rated(row, seconds) for row in found]
     answer = JobAnswer(
         "who_waits_for_whom", "Who waits for whom: are producers and consumers in balance, who starves?", ""

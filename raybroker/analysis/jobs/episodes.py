@@ -27,7 +27,7 @@ OF_MEMORY: Final = (names.MEMORY_USED, names.RESIDENT, names.MEMORY_LIMIT)
 def when_was_it_tight(tables: LakeTables) -> JobAnswer:
     """Steps in which something was tight, those next to each other together."""
     steps = held_back_steps(tables.counters(names.FLOW_SECONDS), tables.gauges(names.HELD_BACK))
-    flow = tables.rows(islands(steps, "broker, destination, type", "sum(held) held_s", tables.step_ms))
+    flow = tables.plain_rows(islands(steps, "broker, destination, type", "sum(held) held_s", tables.step_ms))
     used = memory_used(tables.gauges(*OF_MEMORY))
     memory = _memory(tables, used)
     answer = JobAnswer("when_was_it_tight", "When were producers held back, and when was memory short?", "")
@@ -130,7 +130,7 @@ def memory_used(gauges: Any) -> Any:
 def _memory(tables: LakeTables, used: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     short = islands(used.where(f"used >= {LEVELS[-1][1]}"), "broker", "max(used) used", tables.step_ms)
-    for row in tables.rows(short):
+    for row in tables.plain_rows(short):
         level = next(name for name, least in LEVELS if row["used"] >= least)
         found.append({**row, "level": level})
     return found
@@ -140,9 +140,9 @@ def _lines(tables: LakeTables, used: Any, brokers: list[str]) -> Lines:
     rates = spread_rates(tables.counters(names.FLOW_SECONDS), tables.step_ms)
     held = query("select ts, sum(rate) held from {rates} group by 1 order by 1", rates=rates)
     series: dict[str, list[tuple[float, float | None]]] = {
-        "destinations held back": [(row["ts"], row["held"]) for row in tables.rows(held)]
+        "destinations held back": [(row["ts"], row["held"]) for row in tables.plain_rows(held)]
     }
-    for row in tables.rows(chosen(used, "broker", brokers).orderBy("broker", "ts")) if brokers else ():
+    for row in tables.plain_rows(chosen(used, "broker", brokers).orderBy("broker", "ts")) if brokers else ():
         series.setdefault(f"memory of {row['broker']} (part)", []).append((row["ts"], row["used"]))
     return Lines(
         "Destinations whose producers were held back",

@@ -34,7 +34,7 @@ def when_is_it_full(tables: LakeTables) -> JobAnswer:
     """Growth a day of memory, quotas, processor and traffic, and days to the limit."""
     days = (tables.window.until_ms - tables.window.since_ms) / 1000 / DAY_S
     by_day = days >= DAYS_MIN
-    found = tables.rows(trends(tables.counters(*COUNTERS), tables.gauges(*GAUGES), by_day=by_day))
+    found = tables.plain_rows(trends(tables.counters(*COUNTERS), tables.gauges(*GAUGES), by_day=by_day))
     rows = [_outlook(row, enough=days >= TELL_DAYS) for row in found]
     rows.sort(key=lambda row: (row["days_left"] is None, row["days_left"] or 0.0, -abs(row["growth_part"] or 0.0)))
     answer = JobAnswer("when_is_it_full", "What grows, and when is it full?", "")
@@ -145,6 +145,6 @@ def _outlook(row: dict[str, Any], *, enough: bool) -> dict[str, Any]:
 
 def _lines(tables: LakeTables) -> Lines:
     rates = spread_rates(tables.counters(names.BROKER_IN), tables.step_ms)
-    rows = tables.rows(query("select ts, sum(rate) rate from {rates} group by 1 order by 1", rates=rates))
+    rows = tables.plain_rows(query("select ts, sum(rate) rate from {rates} group by 1 order by 1", rates=rates))
     points = with_holes([(row["ts"], row["rate"]) for row in rows], tables.step_ms)
     return Lines("Messages in, all brokers", "msg/s", {"messages in": points})

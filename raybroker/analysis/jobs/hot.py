@@ -29,12 +29,12 @@ def who_is_hot(tables: LakeTables) -> JobAnswer:
     """Destinations by messages a second, brokers by theirs, units by their part of a destination."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
     counters = tables.counters(names.IN, names.BYTES_IN, names.BROKER_CPU, names.UNITS)
-    destinations = [{**row, "rate": row["messages"] / seconds} for row in tables.rows(by_destination(counters))]
+    destinations = [{**row, "rate": row["messages"] / seconds} for row in tables.plain_rows(by_destination(counters))]
     brokers = [
         {**row, "rate": row["messages"] / seconds, "cpu": row["cpu_seconds"] / seconds}
-        for row in tables.rows(by_broker(counters))
+        for row in tables.plain_rows(by_broker(counters))
     ]
-    units = tables.rows(by_unit(counters))
+    units = tables.plain_rows(by_unit(counters))
     everything = sum(row["messages"] for row in destinations)
     answer = JobAnswer("who_is_hot", "Who is hot: which destinations, brokers and units of order carry the load?", "")
     answer.findings += _hot_destinations(destinations, everything)
@@ -197,7 +197,7 @@ def _hot_brokers(rows: list[dict[str, Any]]) -> list[Finding]:
 def _lines(tables: LakeTables, wanted: list[str]) -> Lines:
     series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in wanted}
     lines = over_time(chosen(tables.counters(names.IN), "destination", wanted), tables.step_ms)
-    for row in tables.rows(lines) if wanted else ():
+    for row in tables.plain_rows(lines) if wanted else ():
         series[row["destination"]].append((row["ts"], row["rate"]))
     return Lines(
         "Messages in by destination",

@@ -27,8 +27,8 @@ def how_long_does_it_take(tables: LakeTables) -> JobAnswer:
     histograms = tables.histograms(*STAGES.values())
     by_destination = merged(histograms, "metric, destination, type").where("number > 0")
     order = [by_destination["number"].desc(), "metric", "destination", "type"]
-    rows = _quantiles(tables.rows(by_destination.orderBy(*order).limit(1000)))
-    everything = {row["stage"]: row for row in _quantiles(tables.rows(merged(histograms, "metric")))}
+    rows = _quantiles(tables.plain_rows(by_destination.orderBy(*order).limit(1000)))
+    everything = {row["stage"]: row for row in _quantiles(tables.plain_rows(merged(histograms, "metric")))}
     answer = JobAnswer(
         "how_long_does_it_take", "How long does it take until messages are stored, delivered, acknowledged?", ""
     )
@@ -95,7 +95,7 @@ def _quantiles(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _lines(tables: LakeTables) -> Lines:
     chosen = {STAGES[stage]: stage for stage in ("until stored", "until delivered", "until acknowledged")}
     series: dict[str, list[tuple[float, float | None]]] = {f"{stage}, p99": [] for stage in chosen.values()}
-    for row in tables.rows(merged(tables.histograms(*chosen), "metric, ts").orderBy("ts")):
+    for row in tables.plain_rows(merged(tables.histograms(*chosen), "metric, ts").orderBy("ts")):
         value = quantile(*split(row["buckets"]), 0.99)
         series[f"{chosen[row['metric']]}, p99"].append((row["ts"], None if value is None else value * 1000))
     holed = {name: with_holes(points, tables.step_ms) for name, points in series.items()}

@@ -19,7 +19,7 @@ UNEVEN: Final = 32.0
 def are_paths_even(tables: LakeTables) -> JobAnswer:
     """Units by member at the end, and over time."""
     gauges = tables.gauges(names.PATH_UNITS)
-    rows = tables.rows(at_the_end(gauges))
+    rows = tables.plain_rows(at_the_end(gauges))
     answer = JobAnswer("are_paths_even", "Does the path service spread units of order evenly?", "")
     total = sum(row["units"] for row in rows)
     members = max(len(rows), len(tables.brokers)) if rows else 0
@@ -78,5 +78,5 @@ def skew(gauges: Any) -> Any:
 
 
 def _lines(tables: LakeTables, gauges: Any) -> Lines:
-    points = with_holes([(row["ts"], row["skew"]) for row in tables.rows(skew(gauges))], tables.step_ms)
+    points = with_holes([(row["ts"], row["skew"]) for row in tables.plain_rows(skew(gauges))], tables.step_ms)
     return Lines("Largest member by the average", "times", {"skew": points})

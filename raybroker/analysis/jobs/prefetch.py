@@ -94,7 +94,7 @@ def _nice(value: float) -> int:
 
 
 def _round_trip(tables: LakeTables) -> float | None:
-    row = tables.rows(merged(tables.histograms(names.ROUND_TRIP)))
+    row = tables.plain_rows(merged(tables.histograms(names.ROUND_TRIP)))
     return quantile(*split(row[0]["buckets"]), 0.9) if row and row[0]["buckets"] is not None else None
 
 
@@ -124,7 +124,7 @@ def measured(counters: Any, gauges: Any, histograms: Any) -> Any:
 
 
 def _measured(tables: LakeTables) -> list[dict[str, Any]]:
-    rows = tables.rows(
+    rows = tables.plain_rows(
         measured(
             tables.counters(names.BYTES_IN, names.IN),
             tables.gauges(names.CONSUMERS, names.LIMIT),
@@ -133,7 +133,7 @@ def _measured(tables: LakeTables) -> list[dict[str, Any]]:
     )
     dry = {
         (row["destination"], row["type"]): row
-        for row in tables.rows(merged(tables.histograms(names.OCCUPANCY), "destination, type"))
+        for row in tables.plain_rows(merged(tables.histograms(names.OCCUPANCY), "destination, type"))
     }
     for row in rows:
         asked = dry.get((row["destination"], row["type"]))

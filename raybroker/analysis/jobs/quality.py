@@ -44,7 +44,7 @@ def how_good_is_the_input(tables: LakeTables) -> JobAnswer:
         *({"what": one.what, "broker": "", "place": one.where, "number": one.times} for one in tables.faults),
     ]
     ingest = dict(tables.ingest)
-    started, clocks = _restarts(tables), ahead(tables.rows(clock_offsets(tables.gauges(names.CLOCK_OFFSET))))
+    started, clocks = _restarts(tables), ahead(tables.plain_rows(clock_offsets(tables.gauges(names.CLOCK_OFFSET))))
     sums: dict[str, float] = {}
     for row in rows:
         sums[row["what"]] = sums.get(row["what"], 0.0) + row["number"]
@@ -94,7 +94,7 @@ def _shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _restarts(tables: LakeTables) -> list[dict[str, Any]]:
     from raybroker.analysis.lake.plan import moment
 
-    rows = tables.rows(restarts(tables.counters(names.BROKER_IN, names.BROKER_CPU, names.IN)))
+    rows = tables.plain_rows(restarts(tables.counters(names.BROKER_IN, names.BROKER_CPU, names.IN)))
     return [{**row, "from": moment(row["ts"])} for row in rows]
 
 

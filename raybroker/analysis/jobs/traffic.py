@@ -18,8 +18,8 @@ RATE_MIN: Final = 1.0
 def where_does_traffic_go(tables: LakeTables) -> JobAnswer:
     """Deliveries by place for each destination, and by member's and consumer's broker for all."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
-    destinations = tables.rows(by_place(tables.counters(names.DELIVERED)))
-    pairs = tables.rows(by_way(tables.counters(names.ROUTED)))
+    destinations = tables.plain_rows(by_place(tables.counters(names.DELIVERED)))
+    pairs = tables.plain_rows(by_way(tables.counters(names.ROUTED)))
     local, remote = sum(row["local"] for row in destinations), sum(row["remote"] for row in destinations)
     answer = JobAnswer(
         "where_does_traffic_go", "Where does traffic go: local against remote delivery, from broker to broker?", ""

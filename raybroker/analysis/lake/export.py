@@ -210,9 +210,9 @@ class Collector:
                     seen(scrapes)
                 stop.wait(interval_s)
         finally:
-            self.close()
+            self.flush()
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Put everything open into the lake."""
         for writer in self._writers.values():
             writer.close()
@@ -239,7 +239,7 @@ def collecting(
         stop.set()
         thread.join()
         collector.collect()
-        collector.close()
+        collector.flush()
 
 
 def exposition_of(series: Iterable[tuple[Mapping[str, str], str]], types: Mapping[str, str]) -> bytes:

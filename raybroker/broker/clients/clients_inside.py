@@ -40,16 +40,16 @@ class ClientsInside:
         self._unasked = unasked
         self._broker = broker
 
-    async def rows(self) -> tuple[list[Row], Missing]:
+    async def client_rows(self) -> tuple[list[Row], Missing]:
         """One row a client, with ``consumer_keys`` for merging; and the hosts that cannot be asked."""
-        answers, missing = await self._asked(lambda host: host.clients.rows())
+        answers, missing = await self._asked(lambda host: host.clients.client_rows())
         found = [(key, row) for key, rows in answers for row in rows]
         return inside_rows(found, self._broker), missing
 
-    async def end(self, ids: list[str], why: str) -> tuple[list[str], Missing]:
+    async def end_clients(self, ids: list[str], why: str) -> tuple[list[str], Missing]:
         """End clients at all hosts, which take them no more; those that had a connection, and the hosts that cannot be
         asked."""
-        answers, missing = await self._asked(lambda host: host.clients.end(ids, why))
+        answers, missing = await self._asked(lambda host: host.clients.end_clients(ids, why))
         ended = sorted({client for _, some in answers for client in some})
         for client in ended:
             log.info("[B1069] connection %s, inside the cluster: %s", client, why)
@@ -60,7 +60,7 @@ class ClientsInside:
         mq.sys.dmq. Where that host cannot be asked, hosts refuse the second of them when it uses one."""
         host = self._host_of("queue", DEAD_MESSAGE_QUEUE)
         try:
-            rows = await host.clients.rows() if host is not None else []
+            rows = await host.clients.client_rows() if host is not None else []
         except BrokerError as error:
             log.info("broker %s cannot ask who has client id %r: %s", self._broker, client_id, error)
             return set()

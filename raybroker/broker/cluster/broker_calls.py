@@ -47,22 +47,22 @@ class BrokerCalls:
     def absent(self) -> dict[str, str]:
         """Brokers of the cluster that cannot be asked → why.  One that was stopped has what it stores, and is one of
         them until the list of brokers goes without it."""
-        rows, up = self._membership.rows(), self.live()
+        rows, up = self._membership.broker_rows(), self.live()
         return {row.name: _ABSENT.get(row.state, "it is down") for row in rows if row.name not in up}
 
     def silent_since_ms(self, broker: str) -> int:
         """Return when a broker that is not up was last heard, as milliseconds since 1970; 0: never, or it is up."""
-        row = next((row for row in self._membership.rows() if row.name == broker), None)
+        row = next((row for row in self._membership.broker_rows() if row.name == broker), None)
         return row.last_heard_ms if row is not None and row.state in _SILENT else 0
 
     async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
         """A verb of one broker's own."""
         if broker == self.name:
             return await self._admin(verb, args)
-        return await self._peers.ask(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
+        return await self._peers.call_broker(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
 
     async def ask_at(self, broker: str, method: str, args: Row, timeout_s: float) -> Any:
         """What brokers ask each other, of any of them."""
         if broker == self.name:
             return await self._own(method, args)
-        return await self._peers.ask(broker, method, args, timeout_s=timeout_s)
+        return await self._peers.call_broker(broker, method, args, timeout_s=timeout_s)

@@ -40,7 +40,7 @@ class ClusterConnections:
             missing.update(answer.missing)
         return Listing([row for row in merged(rows) if wanted.fits(row)], missing)
 
-    async def end(self, ids: list[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
+    async def end_connections(self, ids: list[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
         """End them; return those that were there, and who could not be asked."""
         answers, missing = await self._asked(END, {"ids": ids, "reason": reason})
         ended: set[str] = set()

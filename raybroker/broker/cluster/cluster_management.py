@@ -59,7 +59,7 @@ class ClusterItself:
                 "reason": reasons.get(row.name, ""),
                 **self.stored(row.name),
             }
-            for row in member.membership.rows()
+            for row in member.membership.broker_rows()
         ]
 
     async def _reasons(self) -> dict[str, str]:
@@ -79,7 +79,7 @@ class ClusterItself:
         record = member.record
         return {
             "broker": member.name,
-            **self._clustering.row(),
+            **self._clustering.cluster_row(),
             "seat": member.membership.coordinator(),
             "brokers": await self.list_brokers(),
             "record": {

@@ -99,7 +99,7 @@ class PausesHere:
             for which, until_ms in change.attributes.items():
                 await host.destinations.pause(*key, which, int(str(until_ms)))
 
-    async def end(self, change: Change) -> None:
+    async def resume(self, change: Change) -> None:
         key = (check_destination_type(change.key[0]), change.key[1])
         if (host := self._find(*key)) is not None:
             for which in change.attributes:

@@ -272,7 +272,7 @@ class Clustering:
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
 
-    def row(self) -> dict[str, Any]:
+    def cluster_row(self) -> dict[str, Any]:
         """Return the row for people who look: state, master, term, position of the record."""
         member = self.member
         return {

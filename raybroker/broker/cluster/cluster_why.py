@@ -73,6 +73,6 @@ class ClusterWhy:
             "broker": broker,
             "state": "UNKNOWN",
             "text": reason.text,
-            "reasons": [reason.row],
+            "reasons": [reason.as_row],
             "history": [],
         }

@@ -36,7 +36,7 @@ class Hands(Protocol):
         """Have these run, and no others."""
         ...
 
-    async def row(self, name: str, definition: Forwarding) -> Row:
+    async def agent_row(self, name: str, definition: Forwarding) -> Row:
         """What an agent says of itself; raises a BrokerError when it cannot be asked."""
         ...
 
@@ -102,6 +102,6 @@ class Agents:
         if self._hands is None:
             return row
         try:
-            return {**row, **await self._hands.row(name, definition)}
+            return {**row, **await self._hands.agent_row(name, definition)}
         except BrokerError as error:
             return {**row, "state": "STARTING", "error": str(error)}

@@ -115,7 +115,7 @@ class PathService:
         """The broker was removed for good."""
         await self._durable(self._map.drop_member(member))
 
-    async def row(self) -> dict[str, Any]:
+    async def path_row(self) -> dict[str, Any]:
         return {"units": self._map.count, "members": self._map.by_member()}
 
     # ---- the log
@@ -160,7 +160,7 @@ class PathService:
                     live = await self._live(candidate.member, kind, name, list(candidate.units))
                 except BrokerError:
                     continue  # It may have messages: they stay where they are until it can be asked.
-                frames = self._map.settle(candidate, live)
+                frames = self._map.settle_units(candidate, live)
                 try:
                     await self._durable(frames)
                 except BrokerError:

@@ -82,7 +82,7 @@ class Applying:
         self._ended: dict[Recorded, Work] = {
             DESTINATION: self._destroy,
             SUBSCRIPTION.recorded: self._unsubscribe,
-            PAUSE.recorded: self._pauses.end,
+            PAUSE.recorded: self._pauses.resume,
             **dict.fromkeys(self._named, self._drop),
         }
         self._locate = locate
@@ -157,7 +157,7 @@ class Applying:
         for kind, definitions in self._named.items():
             have.table(kind).update({(name,): fields for name, fields in definitions.saved().items()})
         for host in list(registry.hosts):
-            for row in await host.destinations.rows():
+            for row in await host.destinations.destination_rows():
                 key = (check_destination_type(row["type"]), row["name"])
                 named = (str(row["traits"].get("quota", "")),)
                 if key not in wanted.destinations and key not in wanted.past and named not in wanted.quotas:

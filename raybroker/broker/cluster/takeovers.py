@@ -133,7 +133,7 @@ class StoreWatch:
             self.failure = ""
             log.info("[B1186] broker %s sees the shared store again", self.name)
         membership = self._member.membership
-        heard = {row.name for row in membership.rows() if row.state in HEARD}
+        heard = {row.name for row in membership.broker_rows() if row.state in HEARD}
         work = self._machine.looked(view, membership.live(), heard, self._now_ms())
         if work is not None:
             self._loops.once(f"the takeover of broker {work.name}", self._carry_out(work))
@@ -144,7 +144,7 @@ class StoreWatch:
 
     async def _say(self, view: SharedView) -> None:
         """Have the table say what this broker is, also after a write that came to nothing."""
-        wanted, own = self._state(), view.row(self.name)
+        wanted, own = self._state(), view.row_of(self.name)
         if wanted is not None and own is not None and own.state is not wanted:
             await in_daemon_thread(self._write_state, wanted, False)
 
@@ -181,8 +181,8 @@ class StoreWatch:
         membership = self._member.membership
         if self._member.opened is False:
             raise IllegalStateError(f"broker {self.name} takes no clients itself, and takes nobody over")
-        heard = {row.name for row in membership.rows() if row.state in HEARD}
-        work = self._machine.ask(broker, view, heard)
+        heard = {row.name for row in membership.broker_rows() if row.state in HEARD}
+        work = self._machine.request_takeover(broker, view, heard)
         self._loops.once(f"the takeover of broker {broker}", self._carry_out(work))
         return {"broker": broker, "taker": self.name, "tenure": work.next_tenure, "node": self._successors.node}
 
@@ -228,7 +228,7 @@ class StoreWatch:
                 if not await in_daemon_thread(self._store.set_state, name, tenure, StoreState.TAKEOVER_COMPLETE):
                     raise _SupersededError
             case TakeoverStep.START:
-                await self._successors.start(name, tenure, self._member.membership.row(name).incarnation)
+                await self._successors.start(name, tenure, self._member.membership.broker_row(name).incarnation)
 
     async def _failed(self, work: Takeover, error: BrokerError) -> None:
         self.counts.failed += 1
@@ -247,7 +247,7 @@ class StoreWatch:
 
     def row(self, name: str) -> Row:
         """What the shared store has of a broker, for people; empty for one that it does not know."""
-        found = self._view.row(name)
+        found = self._view.row_of(name)
         row = {} if found is None else _shown(found, self._view.now_ms)
         return {**row, "store_reason": self.failure} if name == self.name and self.failure else row
 

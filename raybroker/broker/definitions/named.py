@@ -75,7 +75,7 @@ class NamedDefinitions:
         if len(self._saved) >= self.most:
             raise ConfigError(f"there are {self.most} {self.words}, which is the most there can be")
 
-    def rows(self) -> list[Row]:
+    def definition_rows(self) -> list[Row]:
         """One row each, by name: name and attributes."""
         return [{"name": name, "attributes": dict(found)} for name, found in sorted(self._saved.items())]
 

@@ -73,8 +73,8 @@ class Quotas(NamedAtHosts):
         """The attributes of a quota after changes; raises ConfigError."""
         after = quota_of(changes, self.fields(name))
         for host in list(self._hosts()):
-            if any(row["quota"] == name for row in await host.pools.rows()):
-                for row in await host.destinations.rows():
+            if any(row["quota"] == name for row in await host.pools.pool_rows()):
+                for row in await host.destinations.destination_rows():
                     if row["traits"].get("quota") == name:
                         refuse_contradiction(f"{row['type']} {row['name']}", row["traits"], name, after)
         return after
@@ -124,7 +124,7 @@ class Quotas(NamedAtHosts):
 
     async def list_quotas(self) -> list[Row]:
         """One row a quota, by name: name and attributes."""
-        return self.rows()
+        return self.definition_rows()
 
     async def query_quota(self, name: str) -> Row:
         """Raises ConfigError when there is none, ConnectionLostError when a host cannot be asked."""
@@ -152,7 +152,7 @@ class Quotas(NamedAtHosts):
         self.fields(name)
         if unasked := list(self._unasked()):
             raise ConnectionLostError(f"hosts {', '.join(unasked)} cannot be asked who uses quota {name!r}; try again")
-        return [row for host in list(self._hosts()) for row in await host.pools.rows() if row["quota"] == name]
+        return [row for host in list(self._hosts()) for row in await host.pools.pool_rows() if row["quota"] == name]
 
 
 async def _define(host: HostPort, quotas: Saved) -> None:

@@ -87,7 +87,7 @@ class Templates(NamedDefinitions):
 
     async def list_templates(self) -> list[Row]:
         """One row a template, by name: name and attributes."""
-        return self.rows()
+        return self.definition_rows()
 
     def applied(self, given: Mapping[str, object], type_: DestinationType) -> dict[str, object]:
         """The attributes of a new destination: those given, and those of the template that is named among them."""

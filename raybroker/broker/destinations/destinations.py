@@ -156,7 +156,7 @@ class Destinations:
         registry, found = self._registry, []
         registry.require_all_asked("what there is")
         for host in list(registry.hosts):
-            for row in await host.destinations.rows():
+            for row in await host.destinations.destination_rows():
                 key: Key = (check_destination_type(row["type"]), row["name"])
                 passing = row["temporary"] or row["auto_created"] or (is_reserved_name(key[1]) and key != DMQ)
                 if registry.where.get(key) is host and not passing and key not in registry.orphans:
@@ -168,7 +168,7 @@ class Destinations:
         registry, found = self._registry, []
         registry.require_all_asked("what is paused")
         for host in list(registry.hosts):
-            for row in await host.destinations.rows():
+            for row in await host.destinations.destination_rows():
                 key: Key = (check_destination_type(row["type"]), row["name"])
                 if registry.where.get(key) is host and not row["temporary"]:
                     found += [(*key, which) for which, work in WORK.items() if row["paused"].get(work) == 0]
@@ -252,7 +252,7 @@ class Destinations:
 
     async def query_store(self) -> Listing:
         """One row a host: its store."""
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.store.rows())
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.store.store_rows())
         return Listing(({"host": host.key, "hosting": host.hosting, **row} for host, row in found), missing)
 
     async def compact_destination(self, type: str | None = None, name: str | None = None) -> Listing:

@@ -78,7 +78,7 @@ class MemberForwarding:
         async def ask(broker: str) -> Row:
             if broker == self._name:
                 return await self.consumers(*key)
-            found: Row = await self._peers.ask(broker, "consumers", args, timeout_s=ASK_TIMEOUT_S)
+            found: Row = await self._peers.call_broker(broker, "consumers", args, timeout_s=ASK_TIMEOUT_S)
             return found
 
         rows = await asyncio.gather(*map(ask, brokers), return_exceptions=True)
@@ -97,11 +97,11 @@ class MemberForwarding:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self.look()
+                await self.forward_overdue()
             except Exception:  # the next look may fare better
                 log.exception("broker %s could not look for messages to forward", self._name)
 
-    async def look(self) -> None:
+    async def forward_overdue(self) -> None:
         """Hand over what has waited for long enough."""
         due = [
             (key, traits)
@@ -169,7 +169,7 @@ class MemberForwarding:
         args = {"type": key[0], "name": key[1], "txn": txn}
         try:
             taken = {**args, "coordinator": host.key, "blocks": blocks}
-            count = int(await self._peers.ask(broker, "take_over", taken, timeout_s=HAND_OVER_TIMEOUT_S))
+            count = int(await self._peers.call_broker(broker, "take_over", taken, timeout_s=HAND_OVER_TIMEOUT_S))
             await host.handover.give(txn)
         except BrokerError:
             await host.handover.keep(txn)
@@ -177,10 +177,10 @@ class MemberForwarding:
         self.forwarded += count
         log.info("%d messages of %s %s were forwarded to broker %s", count, *key, broker)
         try:
-            await self._peers.ask(broker, "decide_over", args, timeout_s=HAND_OVER_TIMEOUT_S)
+            await self._peers.call_broker(broker, "decide_over", args, timeout_s=HAND_OVER_TIMEOUT_S)
         except BrokerError:
             return count  # It asks by itself what became of them.
-        await host.transactions.forget(txn)
+        await host.transactions.forget_transaction(txn)
         return count
 
     # ---- the way in ------------------------------------------------------------------------------------------------

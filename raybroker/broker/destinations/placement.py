@@ -54,7 +54,7 @@ class Placement:
 
     async def adopt(self, host: HostPort) -> None:
         """A host that exists already, after a restart of the broker: ask it what it serves."""
-        rows = await host.destinations.rows()
+        rows = await host.destinations.destination_rows()
         if not rows and host.hosting == "dedicated":
             await self._drop_host(host)
             return
@@ -76,7 +76,7 @@ class Placement:
         if DMQ not in self._registry.where and not self._registry.unasked:
             await self.create(DMQ, dead_message_queue().as_dict("queue"))
 
-    def forget(self, type: str, name: str) -> None:
+    def forget_destination(self, type: str, name: str) -> None:
         """A host has removed an unused auto-created destination, or a temporary one."""
         key = (check_destination_type(type), name)
         if key in self._registry.where and key not in self._registry.owners:

@@ -20,7 +20,7 @@ class ScheduleVerbs:
         """One row a schedule, those that come next first: of one destination, of two with that name, or of all."""
         kind = None if type is None else check_destination_type(type)
         found, missing = await host_listing.each_host(
-            self._registry, lambda host: host.schedules.rows(kind, destination)
+            self._registry, lambda host: host.schedules.schedule_rows(kind, destination)
         )
         rows = [{**row, "host": host.key} for host, row in found]
         return Listing(sorted(rows, key=lambda row: (row["next_ms"] is None, row["next_ms"], row["id"])), missing)
@@ -37,7 +37,10 @@ class ScheduleVerbs:
     async def _find(self, id_: str) -> tuple[HostPort, Row]:
         what = f"schedule {str(id_)[:80]!r}"
         found = await host_listing.found_among(
-            self._registry, what, lambda host: host.schedules.rows(None, None), lambda row: bool(row["id"] == id_)
+            self._registry,
+            what,
+            lambda host: host.schedules.schedule_rows(None, None),
+            lambda row: bool(row["id"] == id_),
         )
         for host, row in found:
             return host, {**row, "host": host.key}

@@ -38,7 +38,7 @@ class Subscriptions:
 
     async def adopt(self, host: HostPort) -> None:
         """Remember what a host keeps."""
-        for row in await host.subscriptions.rows(None):
+        for row in await host.subscriptions.subscription_rows(None):
             if row["durable"]:
                 self._topics.setdefault(_identity(row), set()).add(row["topic"])
 
@@ -112,8 +112,10 @@ class Subscriptions:
     async def list_subscriptions(self, topic: str | None = None) -> Listing:
         """One row a subscription, of one topic or of all."""
         if topic is not None:
-            return Listing(_sorted(await self._registry.host_of("topic", topic).subscriptions.rows(topic)))
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.subscriptions.rows(None))
+            return Listing(_sorted(await self._registry.host_of("topic", topic).subscriptions.subscription_rows(topic)))
+        found, missing = await host_listing.each_host(
+            self._registry, lambda host: host.subscriptions.subscription_rows(None)
+        )
         return Listing(_sorted([row for _, row in found]), missing)
 
     async def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
@@ -162,7 +164,7 @@ class Subscriptions:
         for topic in sorted(self._topics.get(identity, ())):
             host = self._registry.where.get(("topic", topic))
             if host is not None:
-                rows = await host.subscriptions.rows(topic)
+                rows = await host.subscriptions.subscription_rows(topic)
                 found += [row for row in rows if row["durable"] and _identity(row) == identity]
         return found
 

@@ -47,7 +47,7 @@ class TransactionAdministration:
 
     async def list_transactions(self) -> Listing:
         """One row a transaction and host: the host's row, and ``host``."""
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.transactions.rows())
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.transactions.transaction_rows())
         return Listing(({**row, "host": host.key} for host, row in found), missing)
 
     async def query_transaction(self, id: int | str) -> Row:
@@ -80,17 +80,19 @@ class TransactionAdministration:
         host, row = await self._find(id)
         if row["state"] not in HEURISTIC:
             raise IllegalStateError(f"transaction {id} is {row['state']}; only heuristic outcomes are forgotten")
-        await host.transactions.forget(row["key"])
+        await host.transactions.forget_transaction(row["key"])
 
     async def _settle(self, id: int | str, *, commit: bool) -> None:
         host, row = await self._find(id)
-        await host.transactions.settle(row["id"], commit)
+        await host.transactions.decide_by_hand(row["id"], commit)
 
     async def _find(self, id: int | str) -> tuple[HostPort, Row]:
         match = _ID.fullmatch(str(id).strip())
         found = []
         if match is not None:
-            rows, missing = await host_listing.each_host(self._registry, lambda host: host.transactions.rows())
+            rows, missing = await host_listing.each_host(
+                self._registry, lambda host: host.transactions.transaction_rows()
+            )
             found = [
                 (host, {**row, "host": host.key})
                 for host, row in rows
@@ -121,7 +123,7 @@ class TransactionAdministration:
         seen = set()
         for host in list(self._registry.hosts):
             try:
-                rows = await host.transactions.rows()
+                rows = await host.transactions.transaction_rows()
             except BrokerError:
                 continue
             for row in rows:

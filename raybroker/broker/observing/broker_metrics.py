@@ -102,7 +102,7 @@ class Measuring:
         self._totals.keep({host.key for host in hosts})
         found = [answer for answer in answers if answer is not None]
         silent = [host for host, answer in zip(hosts, answers, strict=True) if answer is None]
-        rows = totals.plus(self._totals.rows(), totals.gauges([_parts(answer) for answer in found]))
+        rows = totals.plus(self._totals.counter_rows(), totals.gauges([_parts(answer) for answer in found]))
         unknown = self._kinds_of(silent)
         types = {
             kind: totals.without_gauges(rows.get(kind, {})) if kind in unknown else rows.get(kind, {})

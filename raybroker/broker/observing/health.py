@@ -135,7 +135,7 @@ class HealthChecks:
 
     async def _service_row(self, name: str, service: ServiceListener) -> Row:
         refusal = await self._refusal(service.address)
-        return {**service.row(), "refusal": refusal, "certificate_days": self._services.certificate_days(name)}
+        return {**service.service_row(), "refusal": refusal, "certificate_days": self._services.certificate_days(name)}
 
     async def _refusal(self, address: tuple[str, int]) -> str:
         """Why a port accepts nothing; "" when it does."""

@@ -34,7 +34,7 @@ class Guarded(Protocol):
         """Raises MemoryLowError at level red, where ``what`` would take more memory."""
         ...
 
-    def row(self) -> dict[str, Any]:
+    def memory_row(self) -> dict[str, Any]:
         """memory_level, memory_used_bytes, memory_limit_bytes."""
         ...
 
@@ -44,7 +44,7 @@ class Unguarded:
 
     def require(self, what: str) -> None: ...
 
-    def row(self) -> dict[str, Any]:
+    def memory_row(self) -> dict[str, Any]:
         return {}
 
 
@@ -79,9 +79,9 @@ class BrokerMemory:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            await self.look()
+            await self.check_memory()
 
-    async def look(self) -> None:
+    async def check_memory(self) -> None:
         """Look at all processes, and tell the hosts what they have to know."""
         resident, own = self._own_bytes()
         hosts = self._processes()
@@ -130,7 +130,7 @@ class BrokerMemory:
                 " (raybroker.memory.limit_bytes)"
             )
 
-    def row(self) -> dict[str, Any]:
+    def memory_row(self) -> dict[str, Any]:
         return {
             "memory_level": self.level.name,
             "memory_used_bytes": self.used_bytes,

@@ -43,9 +43,9 @@ class BrokerThresholds:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            await self.look()
+            await self.check_hosts()
 
-    async def look(self) -> None:
+    async def check_hosts(self) -> None:
         """Ask all hosts; those that serve hear at once when the broker is over a threshold now, or not any more."""
         highs = [high for high, _ in system_thresholds(self._config).values()]
         if max(highs) < 0 and not self._said:
@@ -94,7 +94,7 @@ class BrokerThresholds:
                 )
         return any(self.over.values()) != before
 
-    def row(self) -> dict[str, Any]:
+    def excess_row(self) -> dict[str, Any]:
         """messages, bytes: what the destinations hold, over: of which there is too much; empty without thresholds."""
         if max(high for high, _ in system_thresholds(self._config).values()) < 0:
             return {}

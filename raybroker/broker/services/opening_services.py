@@ -226,7 +226,7 @@ class Alone:
     async def admin(self, verb: str, args: Row) -> Any:
         return await self._broker.admin(verb, args)
 
-    async def ask(self, method: str, args: list[Any]) -> Any:
+    async def answer_service(self, method: str, args: list[Any]) -> Any:
         broker = self._broker
         match method:
             case "brokers":

@@ -42,7 +42,7 @@ class Asked(Protocol):
         """What the broker's own destinations hold and have counted."""
         ...
 
-    async def ask(self, method: str, args: list[Any]) -> Any: ...
+    async def answer_service(self, method: str, args: list[Any]) -> Any: ...
 
     async def admin(self, verb: str, args: Row) -> Any: ...
 
@@ -82,8 +82,8 @@ class Outside:
     def whole(self) -> bool:
         return self._asked.whole()
 
-    async def ask(self, method: str, args: list[Any]) -> Any:
-        return await self._asked.ask(method, args)
+    async def answer_service(self, method: str, args: list[Any]) -> Any:
+        return await self._asked.answer_service(method, args)
 
     async def admin(self, verb: str, args: Row) -> Any:
         return await self._asked.admin(verb, args)
@@ -98,7 +98,7 @@ class Outside:
         found: list[Row] = []
         for host in self._hosts():
             try:
-                found += await host.guests.rows()
+                found += await host.guests.connection_rows()
             except BrokerError:
                 continue  # It restarts, and has none.
         return found
@@ -116,7 +116,7 @@ class Outside:
     async def close_guest(self, connection: str, reason: str) -> None:
         for host in self._hosts():
             try:
-                await host.guests.close(connection, reason)
+                await host.guests.end_connections(connection, reason)
             except BrokerError:
                 continue  # It restarts: its connections are gone.
 

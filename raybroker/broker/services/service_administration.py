@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # A broker whose services do not listen has no use for what t
 class Inside(Protocol):
     """See broker.clients.clients_inside."""
 
-    async def rows(self) -> tuple[list[Row], dict[str, str]]: ...
+    async def client_rows(self) -> tuple[list[Row], dict[str, str]]: ...
 
-    async def end(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]: ...
+    async def end_clients(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]: ...
 
     async def held(self, client_id: str) -> set[str]: ...
 
@@ -35,10 +35,10 @@ class Inside(Protocol):
 class NobodyInside:
     """The clients inside where there are no hosts: none."""
 
-    async def rows(self) -> tuple[list[Row], dict[str, str]]:
+    async def client_rows(self) -> tuple[list[Row], dict[str, str]]:
         return [], {}
 
-    async def end(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]:
+    async def end_clients(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]:
         return [], {}
 
     async def held(self, client_id: str) -> set[str]:
@@ -134,11 +134,11 @@ class ServiceAdministration:
             outside = await self.services.connections(wanted)
             found = [{**row, "broker": self.broker} for row in outside]
         if wanted.service in (None, INSIDE):
-            inside, missing = await self._inside.rows()
+            inside, missing = await self._inside.client_rows()
             found += [row for row in inside if wanted.fits(row)]
         return Listing(found, missing)
 
-    async def end(self, ids: Sequence[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
+    async def end_connections(self, ids: Sequence[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
         """End the connections of clients, outside and inside: those that were there, and the hosts that could not be
         asked for clients inside."""
         why = ended_because(reason)
@@ -146,7 +146,7 @@ class ServiceAdministration:
         inside: list[str] = []
         missing: dict[str, str] = {}
         if left := [client for client in ids if is_inside(client)]:
-            inside, missing = await self._inside.end(left, why)
+            inside, missing = await self._inside.end_clients(left, why)
         for client in inside:
             self.audit.record("closed", service=INSIDE, connection=client, reason=why)
         return [*ended, *inside], missing

@@ -71,7 +71,7 @@ def _print(looking: Looking, screen: Screen, interval: float, *, once: bool, jso
     clock, pause = SystemClock(), threading.Event()
     while True:
         pause.wait(interval)
-        sight = looking.look(screen.view)
+        sight = looking.sample(screen.view)
         now_ns = clock.monotonic_ns()
         rows = chosen(sight.rows[screen.view], screen.table, screen.sort, screen.filter)
         told = plain_rows(rows, now_ns)
@@ -113,4 +113,4 @@ def _live(looking: Looking, screen: Screen, sight: Sight, interval: float, clust
         except KeyboardInterrupt:
             return
         finally:
-            asker.end()
+            asker.stop()

@@ -186,7 +186,7 @@ def collect(
     try:
         collector.run(interval, stop, _tell_errors)
     except KeyboardInterrupt:
-        collector.close()
+        collector.flush()
 
 
 def time_ms(option: str, text: str, now_ms: int) -> int:

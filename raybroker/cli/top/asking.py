@@ -45,12 +45,12 @@ class Looking:
         self._lock = threading.Lock()
 
     def first(self, view: str) -> Sight:
-        """Do what :meth:`look` does; raises what the first answer is, if that is an error."""
+        """Do what :meth:`sample` does; raises what the first answer is, if that is an error."""
         self._admin = self._opened.enter_context(self._open())
         self._admin.list_destinations()
-        return self.look(view)
+        return self.sample(view)
 
-    def look(self, view: str, alarms_s: float = 0.0) -> Sight:
+    def sample(self, view: str, alarms_s: float = 0.0) -> Sight:
         """Ask for what a view shows; raises nothing of what brokers say.
 
         ``alarms_s``: what alarms alone are of is not asked for again before so long.
@@ -115,7 +115,7 @@ class Asker:
             self._view, self._paused = view, paused
             self._changed.set()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._ended = True
         self._changed.set()
 
@@ -125,4 +125,4 @@ class Asker:
             self._changed.wait(None if self._paused else self._interval_s)
             self._changed.clear()
             if not (self._paused or self._ended):
-                self._told(self._looking.look(self._view, max(ALARMS_S, self._interval_s)))
+                self._told(self._looking.sample(self._view, max(ALARMS_S, self._interval_s)))

@@ -33,7 +33,7 @@ def logged_in(
         return _open(connection.admin(), connection.close)
     io, who = IoThread.shared(), Given(username, password, token)
     calls = calls_to(url, Config.from_values(checked(attributes)), who, None).calls
-    directory = ClusterDirectory(calls, io.run(calls.begin()), pinned=False)
+    directory = ClusterDirectory(calls, io.run(calls.log_in()), pinned=False)
     return _open(
         Admin(lambda verb, args: io.run(directory.admin(verb, args))),
         lambda: io.run(directory.close()),

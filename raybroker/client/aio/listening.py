@@ -46,7 +46,7 @@ class Listening:
         """Of those who wait for the end of that."""
         self._serving = Serving()
         self._core.listen(self._serving.wake)
-        self._serving.begin(self._serve)
+        self._serving.start(self._serve)
 
     def work(self) -> None:
         """Something may have come."""
@@ -70,7 +70,7 @@ class Listening:
         """End after the call that runs; the session says that it is closed."""
         self._serving.wake()
         await self._serving.ended()
-        self._core.connection.io.settle(-1)
+        self._core.connection.io.count_resident(-1)
 
     @property
     def _ends(self) -> bool:

@@ -19,7 +19,7 @@ class Serving:
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def start(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``serve()`` in the task."""
         self._task = self._loop.create_task(serve())
 

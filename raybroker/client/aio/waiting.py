@@ -47,7 +47,7 @@ class ProducerBase(PicklableProducer):
 
 def settle(io: IoThread) -> None:
     """Tasks of the application's event loop wait for what the IO loop does: from now on it serves alone."""
-    io.settle(1)
+    io.count_resident(1)
 
 
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:

@@ -21,7 +21,7 @@ class Serving:
         self._thread: threading.Thread | None = None
         self._runner: asyncio.Runner | None = None
 
-    def begin(self, serve: Callable[[], None]) -> None:
+    def start(self, serve: Callable[[], None]) -> None:
         """Run ``serve()`` in the thread."""
 
         def whole() -> None:

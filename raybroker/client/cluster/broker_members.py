@@ -49,7 +49,7 @@ class BrokerMembers:
         """Of the list of topics that is joined completely; -1 when there is something left to be done."""
         self._left = asyncio.Event()
 
-    async def begin(self) -> None:
+    async def join_present(self) -> None:
         """Join what there is; raises why the list cannot be had, or why one could not be joined for good."""
         if not self._destination.is_pattern:
             await self._join_one(self._destination)

@@ -137,7 +137,7 @@ class ServiceCalls:
         for control in self._controls.values():
             control.channel.link.serve_directly(sockets)
 
-    async def begin(self) -> str:
+    async def log_in(self) -> str:
         """Log in at the first address that answers; the name of the broker there.
 
         Raises NoClusterError when none answers, what one has said that takes no clients now, RequestTimeoutError when

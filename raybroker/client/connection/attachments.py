@@ -143,9 +143,9 @@ class EndpointAttachments:
         except BrokerError as error:
             outage.left(endpoint)
             if not endpoint.has_ended():
-                self.end(endpoint, error)
+                self.end_handle(endpoint, error)
 
-    def end(self, handle: Failing, error: BrokerError) -> None:
+    def end_handle(self, handle: Failing, error: BrokerError) -> None:
         """End a handle: whoever waits for it gets the error, and so does the exception handler of the application."""
         reports = handle.reports_failure
         handle.fail(error)
@@ -155,4 +155,4 @@ class EndpointAttachments:
     def broke(self, endpoint: Endpoint, error: Exception) -> None:
         """End a handle after an unexpected error, so that no caller waits for it."""
         log.error("the handle of %s ends: %r", endpoint.name, error, exc_info=error)
-        self.end(endpoint, BrokerError(f"the handle of {endpoint.name} has failed and is closed: {error!r}"))
+        self.end_handle(endpoint, BrokerError(f"the handle of {endpoint.name} has failed and is closed: {error!r}"))

@@ -189,7 +189,7 @@ class Channel:
             self._acks[request] = handle, confirmed
         self.link.write(wire.ack(handle, epoch, request, ranges))
 
-    def settle(
+    def settle_deliveries(
         self,
         handle: int,
         epoch: int,

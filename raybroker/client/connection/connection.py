@@ -128,9 +128,9 @@ class ConnectionCore:
             return self.io.serve_directly()
 
         async def gone() -> None:
-            self.io.settle(-1)
+            self.io.count_resident(-1)
 
-        self.io.settle(1)
+        self.io.count_resident(1)
         self.kept.at_close.append(gone)
         return None
 
@@ -238,7 +238,7 @@ class ConnectionCore:
         if self.client_id is None or self._client.identified or self.attributes["ClientIdPolicy"] == "Unrestricted":
             return
         presence = Presence(self.directory, self.channels, self.client_id, self.identity)
-        await presence.begin()
+        await presence.claim_client_id()
         self._client.identified = True
         self.tasks.keep("client id", presence.keep)
 
@@ -265,7 +265,7 @@ class ConnectionCore:
         for work in self.kept.at_close:
             with contextlib.suppress(BrokerError):
                 await work()
-        self.tasks.close()
+        self.tasks.cancel_all()
         self.handles.shut(IllegalStateError("the connection is closed"))
         self.channels.close()
         await self.directory.close()

@@ -92,7 +92,7 @@ class Events:
         """:meth:`failed` from any thread."""
         self._io.post(self.failed, error)
 
-    def refused(self, address: str, destination: str, count: int, error: BrokerError) -> None:
+    def messages_refused(self, address: str, destination: str, count: int, error: BrokerError) -> None:
         """Messages were refused that nobody waits for: one line in the log, and one event, for many of them."""
         before, _ = self._refusals.get((address, destination), (0, error))
         self._refusals[address, destination] = before + count, error

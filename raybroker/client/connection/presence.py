@@ -47,7 +47,7 @@ class Presence:
         self._instance = instance
         self._host = self._home = ""
 
-    async def begin(self) -> None:
+    async def claim_client_id(self) -> None:
         """Raises InvalidClientIDError while another connection has the client id."""
         try:
             async with asyncio.timeout(TIMEOUT_S):

@@ -92,7 +92,9 @@ class BrowserCore(Endpoint):
             self._found.extend([Message(delivery, index) for index in range(frame.block.count)])
             self._connection.channels.flow.meter(frame.block.count)
         elif isinstance(frame, wire.EventFrame):
-            self._connection.attachments.end(self, InvalidDestinationError(f"destination {self.name} was destroyed"))
+            self._connection.attachments.end_handle(
+                self, InvalidDestinationError(f"destination {self.name} was destroyed")
+            )
 
     def fail(self, error: BrokerError) -> None:
         self._failure = error

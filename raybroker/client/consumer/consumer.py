@@ -110,7 +110,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         try:
             await self._connection.attachments.attach(self, create=create)
         except BaseException:
-            self.session.forget(self)
+            self.session.forget_consumer(self)
             raise
         return self
 
@@ -203,7 +203,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
     ) -> None:
         channel = self._channel
         if channel is not None and epoch == self.epoch:
-            channel.settle(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
+            channel.settle_deliveries(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
         elif confirmed is not None:
             refuse(confirmed, not_settled(f"{outcome}()", self._why_gone))
         if confirmed is not None:
@@ -384,7 +384,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self.active = True
             self._owner.member_promoted()
         elif isinstance(frame, wire.EventFrame) and frame.name in ("destroyed", "halted"):
-            self._connection.attachments.end(self, ended_by(frame, self.name))
+            self._connection.attachments.end_handle(self, ended_by(frame, self.name))
 
     def _notify(self, *, everybody: bool = False) -> None:
         self._notifier.notify(everybody=everybody)
@@ -546,7 +546,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         with self._lock:
             seen = self._handed_out_up_to
             self._drop_all(CLOSED)
-        self.session.forget(self)
+        self.session.forget_consumer(self)
         if channel is not None and not channel.lost:
             await channel.confirmed(self._handle)
         if channel is not None and not channel.lost:

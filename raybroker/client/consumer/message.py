@@ -180,7 +180,7 @@ class Message:
             return end - start
         return size_of(kind, delivery.view[start:end], most)
 
-    def forget(self) -> None:
+    def drop_content(self) -> None:
         """Keep what settles it, its id and its count: nothing else is in memory, or can be asked for, any more."""
         self._delivery, self._header, self._body = _Forgotten(self), _NOTHING, _UNSET
 

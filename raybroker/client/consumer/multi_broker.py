@@ -141,7 +141,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
     async def _join_members(self, broker: str) -> None:
         members = self._members_on(broker)
-        await members.begin()
+        await members.join_present()
         members.follow()
 
     async def _open_first(self) -> None:
@@ -180,7 +180,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
     async def _begin_and_follow(self, members: BrokerMembers) -> None:
         with contextlib.suppress(BrokerError):
-            await members.begin()
+            await members.join_present()
         members.follow()
 
     def _members_on(self, broker: str) -> BrokerMembers:
@@ -287,7 +287,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         with self._notifier.lock:
             self._credit_pool.leave(member.share)
             self._holders.pop(member.share, None)
-        self.session.forget(member)
+        self.session.forget_consumer(member)
         key = (member.broker or "", member.name)
         if self.members.get(key) is member:
             del self.members[key]
@@ -307,7 +307,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if self.destination.is_pattern:
             return
         if not self.members and (len(self._brokers) < 2 or not isinstance(error, ConnectionLostError)):
-            self._connection.attachments.end(self, error)
+            self._connection.attachments.end_handle(self, error)
 
     def _wait_for_members(self) -> None:
         """There is no member left: one has to come within the reconnect time."""
@@ -330,7 +330,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         error = ConnectionLostError(
             f"no broker of {self.name} can be reached; gave up after {timeout_s:g} s (raybroker.reconnect.timeout_ms)"
         )
-        self._connection.attachments.end(self, error)
+        self._connection.attachments.end_handle(self, error)
 
     async def _home_gets_on(self, progress: StartProgress) -> bool:
         try:
@@ -341,7 +341,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
     def _connection_ended(self, error: BrokerError) -> None:
         if not self.closed and self._failure is None:
-            self._connection.attachments.end(self, error)
+            self._connection.attachments.end_handle(self, error)
 
     def fail(self, error: BrokerError) -> None:
         """It is over: whoever waits is told."""
@@ -376,7 +376,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         for member in (*self.members.values(), *self._joining):
             member.shut()
         with self._notifier.lock:
-            self._credit_pool.end()
+            self._credit_pool.end_grants()
             self.closed = True
             self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
             self._notifier.notify(everybody=True)
@@ -389,7 +389,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if self._end_here in self._connection.kept.at_close:
             self._connection.kept.at_close.remove(self._end_here)
         with self._notifier.lock:
-            self._credit_pool.end()
+            self._credit_pool.end_grants()
             self.closed = True
         for member in list(self._joining):
             member.shut()

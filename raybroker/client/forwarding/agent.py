@@ -65,7 +65,7 @@ class AgentTransactions(SessionTransactions):
         self.decided = list(transaction.numbers)[:1]
         await super()._decide(transaction, acks)
 
-    async def forget(self, key: bytes) -> None:
+    async def forget_transaction(self, key: bytes) -> None:
         """The other cluster has ended its part."""
         await broadcast([channel for channel in self.decided if not channel.lost], "txn_forget", {"key": key})
 
@@ -91,7 +91,7 @@ class _OwnConnection(Connection):
 class ForwardingAgent:
     """One agent. ``own`` and ``other`` connect to the two clusters, and may raise a BrokerError.
 
-    It runs in a thread of its own, see :meth:`run`; :meth:`stop` and :meth:`row` may be called from any other.
+    It runs in a thread of its own, see :meth:`run`; :meth:`stop` and :meth:`agent_row` may be called from any other.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class ForwardingAgent:
     def stop(self) -> None:
         self._stop.set()
 
-    def row(self) -> dict[str, Any]:
+    def agent_row(self) -> dict[str, Any]:
         """name, state (CONNECTING, RUNNING, IDLE, RETRYING, STOPPED), forwarded, discarded, redirected, retries, error.
 
         IDLE: the connection to the other cluster is closed until there is something for it.
@@ -336,7 +336,7 @@ class ForwardingAgent:
         except BrokerError as error:
             self._row["forwarded"] += len(batch)
             raise _Lost(str(error)) from error
-        _quietly(lambda: self._session._run(transactions.forget(key)))
+        _quietly(lambda: self._session._run(transactions.forget_transaction(key)))
 
     def _xid(self, key: bytes) -> Xid:
         """The branch for the transaction of that key, another one at each attempt; with the broker that decides."""

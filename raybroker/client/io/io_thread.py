@@ -99,7 +99,7 @@ class IoThread:
         self.sockets: DirectSockets | None = None
         """Sockets that a waiting thread may serve, once some connection wants that."""
         self.residents = 0
-        """Those who need the loop for whatever they do (:meth:`settle`): while there are any, no thread leads."""
+        """Those who need the loop for whatever they do (:meth:`count_resident`): with any, no thread leads."""
         self._turns = Turns()
         self._lock = threading.RLock()
         """Guards ``_turns``, ``_rung`` and ``_woken``; whoever holds it takes no other one. A handler of a signal may
@@ -161,7 +161,7 @@ class IoThread:
         waiter: Waiter[T] = Waiter(self.loop)
         try:
             self.expect()
-            self.post(waiter.begin, work)
+            self.post(waiter.start_work, work)
             if self.served is not None and not self.lead(waiter.over):
                 try:
                     self.follow()
@@ -275,7 +275,7 @@ class IoThread:
                 self._stood_aside.release()
             while aside:
                 needed = self._wake.acquire(timeout=NOBODY_NS / 1e9)
-                aside = not self._look(needed)
+                aside = not self._serve_if_idle(needed)
 
     def _step_aside(self) -> bool:
         """The loop has stopped: True when it may stand still."""
@@ -299,12 +299,12 @@ class IoThread:
             self._still.take_notes()
             self.loop.stop()
 
-    def _look(self, needed: bool) -> bool:
+    def _serve_if_idle(self, needed: bool) -> bool:
         """The IO thread looks whether it is to serve."""
         with self._lock:
             if needed:
                 self._woken = False
-            if not self._turns.look(needed=needed):
+            if not self._turns.serve_if_idle(needed=needed):
                 return False
             self._still.take_no_notes()
             self.loop.call_soon(self._call_posted)
@@ -329,7 +329,7 @@ class IoThread:
                 self.sockets.needs_loop = True
                 self.sockets.ring()
 
-    def settle(self, residents: int) -> None:
+    def count_resident(self, residents: int) -> None:
         """Note that somebody comes (1) or goes (-1) who needs the event loop for whatever he does: a broker, a listener
         or an application's event loop."""
         with self._lock:
@@ -548,7 +548,7 @@ class Waiter(Generic[T]):
         self._turn.acquire()
         self._task: asyncio.Task[T] | None = None
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> None:
+    def start_work(self, work: Coroutine[Any, Any, T]) -> None:
         """Start the work, on the loop."""
         self._task = self._loop.create_task(work)
         self._task.add_done_callback(self._ended)

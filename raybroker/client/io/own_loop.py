@@ -61,7 +61,7 @@ class OwnLoop(IoThread):
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    def start_work(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Start a coroutine, on the loop, after what was posted before and after what that posts."""
         self._require_usable(work)
         if self._posted:
@@ -192,7 +192,7 @@ class OwnLoop(IoThread):
 
 def begun(io: object, work: Coroutine[Any, Any, T]) -> Awaitable[T] | None:
     """Work that was started on the loop that runs; None when the connection lives elsewhere."""
-    return io.begin(work) if isinstance(io, OwnLoop) and io._is_here else None
+    return io.start_work(work) if isinstance(io, OwnLoop) and io._is_here else None
 
 
 _of: dict[asyncio.AbstractEventLoop, OwnLoop] = {}

@@ -109,7 +109,7 @@ class Tasks:
             await sleep_waited_for(pause_s)
             pause_s = min(pause_s * 2, self._interval_s)
 
-    def close(self) -> None:
+    def cancel_all(self) -> None:
         """Cancel everything that runs."""
         self.closed = True
         self._loops.close()

@@ -115,7 +115,7 @@ class Turns:
         self._looked_at = self._leads
         return True
 
-    def look(self, *, needed: bool) -> bool:
+    def serve_if_idle(self, *, needed: bool) -> bool:
         """The IO thread looks: True when it serves from now on. ``needed``: somebody woke it up."""
         idle = self._looked_at == self._leads
         self._looked_at = self._leads

@@ -111,7 +111,7 @@ class _Local:
         self.actor = instance
         self.ready, self.stats, self.stop = instance.ready, instance.stats, instance.stop
 
-    def end(self) -> None:
+    def discard(self) -> None:
         """Its threads have ended, or will with the call that runs."""
         self.actor.stopping.set()
 

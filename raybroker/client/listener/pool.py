@@ -37,7 +37,7 @@ class Handle(Protocol):
 
     def stop(self) -> dict[str, Any]: ...
 
-    def end(self) -> None:
+    def discard(self) -> None:
         """It is not needed any more."""
         ...
 
@@ -100,7 +100,7 @@ class Pool:
                 handle.ready()
         except BaseException:
             for handle in new:
-                handle.end()
+                handle.discard()
             raise
         self._handles += new
 
@@ -111,7 +111,7 @@ class Pool:
         for handle, row in zip(ending, found, strict=True):
             for name in COUNTS:
                 self._gone[name] += row.get(name, 0)
-            handle.end()
+            handle.discard()
         return found
 
     def stats(self) -> list[dict[str, Any]]:

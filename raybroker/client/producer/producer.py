@@ -133,7 +133,7 @@ class ProducerCore(Endpoint):
             connection.tasks,
             self._flush,
             self._losses.give_up,
-            transactions=transactions,
+            note_refusal=transactions.note_refusal if transactions is not None else None,
         )
         self._at_host = AtHost(attributes["raybroker.producer.window_bytes"])
 
@@ -190,7 +190,7 @@ class ProducerCore(Endpoint):
                         self._schedule()
                     return f"{state.id_prefix}{seq}"
                 if not self._linger.running:
-                    self._linger.begin()
+                    self._linger.start_time()
         return f"{state.id_prefix}{seq}"
 
     def put_many(
@@ -234,7 +234,7 @@ class ProducerCore(Endpoint):
             if self._part.transactions is None or self._state.held_bytes > self._linger.bytes_max:
                 self._schedule()
             else:  # A commit is likely to follow, and takes it along.
-                self._linger.begin()
+                self._linger.start_time()
         return done
 
     def _together(self) -> int:
@@ -377,10 +377,10 @@ class ProducerCore(Endpoint):
                 if buffers:
                     channel.link.write(*buffers)
                     buffers.clear()
-                if self._large.begin(channel, self._handle, batch):
+                if self._large.send_in_pieces(channel, self._handle, batch):
                     break
                 if not state.awaits(batch):
-                    state.settle(batch.first_seq)
+                    state.settle_block(batch.first_seq)
             buffers.extend(wire.send(self._handle, batch.floor, batch.block))
             if not (batch.shared.persistent or state.answered):
                 done.append(batch)
@@ -413,13 +413,13 @@ class ProducerCore(Endpoint):
             while not channel.link.congested and (batch := state.next_ready()) is not None:
                 self._part.wrote_in = transaction
                 number = transaction.number_on(channel, self.destination)
-                if self._large.begin(channel, self._handle, batch, number):
+                if self._large.send_in_pieces(channel, self._handle, batch, number):
                     break
                 # A commit is likely to follow in this turn of the loop, and leaves in the same write. The block is
                 # settled already: it is the host's now, and is never sent again.
                 channel.link.write_soon(*wire.send_tx(self._handle, batch.floor, number, batch.block))
-                state.settle(batch.first_seq)
-                batch.forget()
+                state.settle_block(batch.first_seq)
+                batch.drop_content()
                 written.append(batch)
             self._room.changed()
         for batch in written:
@@ -446,7 +446,7 @@ class ProducerCore(Endpoint):
 
     def end_transaction(self) -> None:
         """The transaction was committed, or rolled back: the next one may send."""
-        self._part.end()
+        self._part.end_transaction()
         if self._room.stopped is not None:
             self.refuse_sends(None)
 
@@ -507,7 +507,7 @@ class ProducerCore(Endpoint):
                 return
             with self._lock:
                 state = self._state
-                batch = state.settle(frame.first_seq)
+                batch = state.settle_block(frame.first_seq)
                 if self._room.waiters.some:
                     self._room.changed()
                 if state.ready or state.everything:
@@ -530,7 +530,7 @@ class ProducerCore(Endpoint):
                 self._signal(armed=bool(frame.data.get("armed")))
                 return
             if frame.name != "gate":
-                self._connection.attachments.end(self, ended_by(frame, self.name))
+                self._connection.attachments.end_handle(self, ended_by(frame, self.name))
                 return
             with self._lock:
                 self._room.gate(str(frame.data.get("state")))
@@ -552,14 +552,14 @@ class ProducerCore(Endpoint):
         """The application hears of messages that nobody waits for and that did not get there."""
         channel = self._channel
         address = channel.place.key if channel is not None else ""
-        self._connection.events.refused(address, self.name, count, error)
+        self._connection.events.messages_refused(address, self.name, count, error)
 
     def _refused_in_transaction(self, rows: Sequence[Row], transactions: CurrentTransaction[ProducerCore]) -> None:
         """What a host refuses keeps the transaction from being committed."""
         with self._lock:
             fault = first_fault(rows)
             if fault is not None:
-                transactions.refused(fault)
+                transactions.note_refusal(fault)
                 self._room.stop(fault)
         self._losses.know(rows)
 
@@ -665,7 +665,7 @@ class ProducerCore(Endpoint):
                 self._schedule()
         return done
 
-    async def ask(self, op: str, args: dict[str, Any]) -> Any:
+    async def call_host(self, op: str, args: dict[str, Any]) -> Any:
         """One request to its host about the handle, again while it is being brought back; raises what the host
         answers, and why the producer has ended."""
 

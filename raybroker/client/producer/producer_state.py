@@ -150,7 +150,7 @@ class Batch:
         """It has left unanswered: everybody who waited for that was told, and nobody waits for what becomes of it."""
         self.indexes, self.waiters, self.timed_ns, self.timed = [], [], [], []
 
-    def forget(self) -> None:
+    def drop_content(self) -> None:
         """What was in it is not needed any more."""
         self.data, self.large = b"", None
 
@@ -387,7 +387,7 @@ class ProducerState:
         it."""
         gone = [batch for batch in self.unsettled if not batch.shared.persistent]
         for batch in gone:
-            self.settle(batch.first_seq)
+            self.settle_block(batch.first_seq)
         return gone
 
     def hold(self) -> list[tuple[int, Future[str]]]:
@@ -441,7 +441,7 @@ class ProducerState:
             return self.ready[0].first_seq
         return self.open.first_seq if self.open is not None else self.next_seq
 
-    def settle(self, first_seq: int) -> Batch | None:
+    def settle_block(self, first_seq: int) -> Batch | None:
         """The broker settled the block that starts with ``first_seq``; None when it had been settled before."""
         unsettled = self.unsettled
         for batch in unsettled:

@@ -110,7 +110,7 @@ async def _asked(
     core = await wanted.member_of(unit) if isinstance(wanted, RoutedProducer) else wanted
     try:
         async with asyncio.timeout(timeout_s):
-            return str((await core.ask("schedule", args))["id"])
+            return str((await core.call_host("schedule", args))["id"])
     except TimeoutError:
         raise RequestTimeoutError(
             f"no answer about a schedule from {core.name} within imqAckTimeout={timeout_s} s; list_schedules tells"

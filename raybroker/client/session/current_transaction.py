@@ -36,7 +36,7 @@ class CurrentTransaction(Generic[P]):
             for producer in self.producers:
                 producer.on_writable()
 
-    def refused(self, error: BrokerError) -> None:
+    def note_refusal(self, error: BrokerError) -> None:
         """A host did not take a message of the open transaction."""
         if self.transaction is not None and self.transaction.refusal is None:
             self.transaction.refusal = error
@@ -57,7 +57,7 @@ class TransactionPart:
         self.wrote_in: Transaction | None = None
         self.spoils = 0
 
-    def end(self) -> None:
+    def end_transaction(self) -> None:
         """The transaction was committed, or rolled back."""
         self.wrote_in = None
         self.spoils = max(self.spoils - 1, 0)

@@ -103,7 +103,7 @@ class AnswerQueue(MemberOwner):
         requests = self.requests()
         return requests[0] if len(requests) == 1 and not self.spent else None
 
-    def forget(self, answer: Future[Message]) -> None:
+    def forget_answer(self, answer: Future[Message]) -> None:
         self.waiting = {key: future for key, future in self.waiting.items() if future is not answer}
         if answer.cancelled():
             self.spent = True
@@ -177,7 +177,7 @@ class Requests:
 
     def _over(self, queue: AnswerQueue, answer: Future[Message]) -> None:
         """A request has its answer, or gave up."""
-        queue.forget(answer)
+        queue.forget_answer(answer)
         spent = [queue for queue in self._queues if queue.spent and not queue.waiting]
         for old in spent[: max(len(spent) - SPENT_QUEUES_MAX, 0)]:
             self._queues.remove(old)
@@ -201,7 +201,7 @@ class Requests:
                 if waiting is None:
                     self.strangers += 1
                 else:
-                    queue.forget(waiting)
+                    queue.forget_answer(waiting)
                     fulfil(waiting, message)
 
     async def _close(self, queue: AnswerQueue) -> None:

@@ -189,7 +189,7 @@ class SessionCore:
         """Acknowledge without asking for a confirmation; not what the application has in hand."""
         self.handed.unsettled = 0
         for consumer in list(self.handed.owing) if not self.handed.abandoned else ():
-            epoch, ranges = consumer.settle(self.handed.done)
+            epoch, ranges = consumer.settle_consumed(self.handed.done)
             if ranges:
                 consumer.acknowledge(epoch, ranges, None)
         if self.handed.done is not None and self.handed.done < self.handed.serial and not self.handed.armed:
@@ -199,7 +199,7 @@ class SessionCore:
     def listen(self, wake: Callable[[], None]) -> None:
         """Let messages go to listeners from now on, one at a time; ``wake`` is called when one may have come."""
         self.hear(wake)
-        self.connection.io.settle(1)
+        self.connection.io.count_resident(1)
 
     def hear(self, wake: Callable[[], None]) -> None:
         """:meth:`listen` for those who take messages on the IO loop, whichever thread serves it."""
@@ -216,7 +216,7 @@ class SessionCore:
         """Messages go to listeners."""
         return self._wake is not None
 
-    def settle(self, up_to: int | None = None) -> Confirmations:
+    def acknowledge_consumed(self, up_to: int | None = None) -> Confirmations:
         """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for."""
         self.handed.unsettled = 0
         return self._settle(up_to)
@@ -233,7 +233,7 @@ class SessionCore:
     def _settle(self, up_to: int | None) -> Confirmations:
         confirmations: Confirmations = []
         for consumer in list(self.handed.owing):
-            epoch, ranges = consumer.settle(up_to)
+            epoch, ranges = consumer.settle_consumed(up_to)
             if ranges:
                 confirmed = Confirmation(consumer, epoch, ranges)
                 consumer.acknowledge(epoch, ranges, confirmed)
@@ -246,7 +246,7 @@ class SessionCore:
         Raises IllegalStateError in an XA session outside of its branches.
         """
         if self.mode == "auto":
-            return self.settle()
+            return self.acknowledge_consumed()
         elif self.mode == "dups_ok":
             self.waits()
         elif self.transactions is not None:
@@ -264,12 +264,12 @@ class SessionCore:
         """Acknowledge what the window has marked; it runs on the IO loop."""
         count, up_to = window.take_due()
         for consumer in list(self.handed.owing):
-            epoch, ranges = consumer.settle(up_to)
+            epoch, ranges = consumer.settle_consumed(up_to)
             if ranges:
                 count -= size(ranges)
                 consumer.acknowledge_now(epoch, ranges, window.await_answer(consumer, epoch, ranges))
         if count:  # What was lost with its connection, or taken back, is here no more.
-            window.end(count)
+            window.count_ended(count)
 
     def require_open(self) -> None:
         """Raises IllegalStateError when the session or its connection is closed."""
@@ -292,7 +292,7 @@ class SessionCore:
         consumer = message._delivery.consumer
         if not isinstance(consumer, ConsumerCore) or consumer.returned.rows:
             self._require_here(message, "acknowledge()", covers=True)
-        found = self.settle()
+        found = self.acknowledge_consumed()
         return self.finish(found + self._uncovered("acknowledge()") if self.handed.uncovered.rows else found)
 
     def _uncovered(self, what: str, up_to: int | None = None) -> Confirmations:
@@ -309,7 +309,7 @@ class SessionCore:
         if serial is None:
             self._require_here(message, "the acknowledgement")
             return self.finish([])
-        return self.finish(self.settle(serial) + self._uncovered("the acknowledgement", serial))
+        return self.finish(self.acknowledge_consumed(serial) + self._uncovered("the acknowledgement", serial))
 
     def acknowledge(self, up_to: Message | None) -> Any:
         """All that the session has consumed, or up to a message; ignored in other modes than "client"."""
@@ -317,11 +317,11 @@ class SessionCore:
         if self.mode != "client":
             return self.finish([])
         if up_to is None:
-            return self.finish(self.settle())
+            return self.finish(self.acknowledge_consumed())
         serial = _receiver(up_to).serial_of(up_to)
         if serial is None:
             self._require_here(up_to, "the acknowledgement")
-        return self.finish(self.settle(serial) if serial is not None else [])
+        return self.finish(self.acknowledge_consumed(serial) if serial is not None else [])
 
     def acknowledge_one(self, message: Message) -> Any:
         self.require_open()
@@ -420,7 +420,7 @@ class SessionCore:
         One whose connection is lost has given it back by that. Raises the first other error, after all of them.
         """
         self.handed.unsettled = 0
-        self.handed.uncovered.forget()
+        self.handed.uncovered.clear()
         fault: BrokerError | None = None
         for consumer in list(self.consumers):
             try:
@@ -463,8 +463,8 @@ class SessionCore:
         self.consumers.append(consumer)
         self.connection.handles.consumers[consumer] = None
 
-    def forget(self, consumer: ConsumerCore) -> None:
-        self.handed.forget(consumer)
+    def forget_consumer(self, consumer: ConsumerCore) -> None:
+        self.handed.forget_consumer(consumer)
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         self.connection.handles.consumers.pop(consumer, None)

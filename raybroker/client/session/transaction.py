@@ -150,7 +150,7 @@ class SessionTransactions:
         found: dict[Channel, Acks] = {}
         for consumer in list(self._handed.owing):
             place = consumer.place
-            epoch, ranges = consumer.settle(None)
+            epoch, ranges = consumer.settle_consumed(None)
             if ranges:
                 self.settling.append(consumer)
             if ranges and place is not None:
@@ -300,7 +300,7 @@ class SessionTransactions:
     async def stage(self, consumer: ConsumerCore) -> None:
         """A consumer is about to be closed: what it has consumed stays part of the transaction."""
         transaction, place = self.current.transaction, consumer.place
-        epoch, ranges = consumer.settle(None)
+        epoch, ranges = consumer.settle_consumed(None)
         if transaction is None or transaction.lost or place is None or not ranges:
             return
         channel, handle = place
@@ -310,7 +310,7 @@ class SessionTransactions:
         try:
             await channel.call("txn_stage", args)
         except BrokerError as error:
-            self.current.refused(error)
+            self.current.note_refusal(error)
         self.staged(transaction, channel)
 
     def staged(self, transaction: Transaction, channel: Channel) -> None:

@@ -123,7 +123,7 @@ class XaTransactions(SessionTransactions):
     async def close(self) -> None:
         """A branch that is open in the session can only be rolled back."""
         if isinstance(self.current.transaction, Branch):
-            await self.end(self.current.transaction.xid, TMFAIL)
+            await self.end_branch(self.current.transaction.xid, TMFAIL)
 
     async def to_the_end(self, call: Coroutine[Any, Any, T]) -> T:
         """Make one of the manager's calls whole, even when whoever waits for it gives up."""
@@ -131,7 +131,7 @@ class XaTransactions(SessionTransactions):
 
     # ---- one session's part ------------------------------------------------------------------------------------------
 
-    async def start(self, xid: Xid, flags: int) -> None:
+    async def start_branch(self, xid: Xid, flags: int) -> None:
         check_xid(xid)
         if isinstance(self.current.transaction, Branch):
             raise XAStateError(
@@ -160,7 +160,7 @@ class XaTransactions(SessionTransactions):
         for producer in self.current.producers:
             producer.refuse_sends(None)
 
-    async def end(self, xid: Xid, flags: int) -> None:
+    async def end_branch(self, xid: Xid, flags: int) -> None:
         if flags not in (TMSUCCESS, TMSUSPEND, TMFAIL):
             raise XAStateError(f"end({xid}): flags {flags:#x}; they are TMSUCCESS, TMSUSPEND or TMFAIL", XAER_INVAL)
         known = self.branches.get(xid)
@@ -359,7 +359,7 @@ class XaTransactions(SessionTransactions):
 
         return sorted({Xid.unpack(bytes.fromhex(row["key"])) for row in await self._recoverable()})
 
-    async def forget(self, xid: Xid) -> None:
+    async def forget_branch(self, xid: Xid) -> None:
         check_xid(xid)
         branch = self.branches.get(xid)
         rows = await self._rows_of(xid)
@@ -430,14 +430,14 @@ class Xa:
 
     def start(self, xid: Xid, flags: int = TMNOFLAGS) -> Any:
         """Make the session work in this branch: TMNOFLAGS a new one, TMJOIN, or TMRESUME."""
-        return self._run(self._transactions.start(xid, flags))
+        return self._run(self._transactions.start_branch(xid, flags))
 
     def end(self, xid: Xid, flags: int = TMSUCCESS) -> Any:
         """The session leaves the branch: TMSUCCESS, TMSUSPEND, or TMFAIL (it can only be rolled back).
 
         Raises TransactionRolledBackError when something of it was refused or lost.
         """
-        return self._run(self._transactions.end(xid, flags))
+        return self._run(self._transactions.end_branch(xid, flags))
 
     def prepare(self, xid: Xid) -> Any:
         """First phase: XA_OK, or XA_RDONLY when there is nothing to commit. Raises TransactionRolledBackError."""
@@ -464,4 +464,4 @@ class Xa:
 
     def forget(self, xid: Xid) -> Any:
         """The manager will not ask for this branch again; an administrator's decision about it is dropped."""
-        return self._run(self._transactions.forget(xid))
+        return self._run(self._transactions.forget_branch(xid))

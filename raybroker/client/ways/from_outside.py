@@ -31,8 +31,8 @@ async def connected(
     reopen: Callable[[], ConnectionCore] | None = None,
     room: BodyRoom | None = None,
 ) -> ConnectionCore:
-    """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.begin`."""
-    directory = ClusterDirectory(calls, await calls.begin(), pinned=False)
+    """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.log_in`."""
+    directory = ClusterDirectory(calls, await calls.log_in(), pinned=False)
     try:
         own = Config.from_values(attributes)
         given = await settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000)

@@ -169,7 +169,7 @@ class Admission:
         ids = command.dedup_ids
         if ids is None or self._policy.attributes.duplicateWindowMs <= 0:
             return offered
-        self.duplicates.forget(self._step.now_ms - self._policy.attributes.duplicateWindowMs)
+        self.duplicates.forget_before(self._step.now_ms - self._policy.attributes.duplicateWindowMs)
         fresh = self.duplicates.without_known(ids, offered, persistent=command.persistent)
         self._refuse_duplicates(ids, offered & ~fresh, refused)
         return fresh
@@ -260,7 +260,7 @@ class Admission:
         before them."""
         if self._policy.attributes.duplicateWindowMs <= 0:
             return mask
-        self.duplicates.forget(self._step.now_ms - self._policy.attributes.duplicateWindowMs)
+        self.duplicates.forget_before(self._step.now_ms - self._policy.attributes.duplicateWindowMs)
         fresh = first_of_each(ids, self.duplicates.without_known(ids, mask, persistent=persistent))
         self._counters.duplicates += (mask & ~fresh).bit_count()
         return fresh

@@ -57,7 +57,7 @@ class Deduplication:
         """What a restart leaves of the window."""
         return [row for row in self.taken.items() if row[0] not in self.volatile]
 
-    def forget(self, before_ms: int) -> None:
+    def forget_before(self, before_ms: int) -> None:
         """Ids taken before that time are out of the window."""
         while self.taken:
             oldest = next(iter(self.taken))

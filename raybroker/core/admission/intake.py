@@ -159,7 +159,7 @@ def _hold(
 
 
 def _settle_rest(destination: Taking, ordinal: int, block: BlockEntry, owed: int) -> None:
-    destination.block_index.settle(ordinal, block.everything & ~owed)
+    destination.block_index.settle_messages(ordinal, block.everything & ~owed)
 
 
 def _stage(destination: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: Outcome) -> None:
@@ -282,7 +282,7 @@ def _discard(destination: Taking, reason: str) -> None:
             for run in runs:
                 _discard_run(destination, queue, run, reason)
                 removal.discarded(queue, run)
-    removal.ask(bytes_count=destination.policy.attributes.maxTotalMsgBytes >= 0)
+    removal.request_chosen(bytes_count=destination.policy.attributes.maxTotalMsgBytes >= 0)
 
 
 def _discard_run(destination: Taking, queue: DeliveryQueue, run: Run, reason: str) -> None:

@@ -201,7 +201,7 @@ class PoolShare:
             0 <= lease.bytes < self.used_bytes + self._low_bytes
         )
 
-    def ask(self, now_ms: int) -> Statement:
+    def begin_question(self, now_ms: int) -> Statement:
         """The question; whoever calls this tells :meth:`granted` or :meth:`unanswered` what came of it."""
         self.asking, self._asked_ms = True, now_ms
         return self.statement()

@@ -38,7 +38,7 @@ class Holder(Protocol):
     def choose(self, ordinal: int, mask: int) -> int:
         """Ask for these messages as far as it has them; returns which these are."""
 
-    def ask(self, *, bytes_count: bool) -> None:
+    def request_chosen(self, *, bytes_count: bool) -> None:
         """Ask for what was chosen. ``bytes_count``: there is a limit on bytes."""
 
 
@@ -75,7 +75,7 @@ class _InOrder:
             self._next = next(self._items, None)
         return mask
 
-    def ask(self, *, bytes_count: bool) -> None:
+    def request_chosen(self, *, bytes_count: bool) -> None:
         if self._chosen:
             ranges = sharing.joined(self._chosen)
             sharing.ask(self._queue, self._consumer, ranges, bytes_count=bytes_count)
@@ -113,7 +113,7 @@ class _Holder:
             self.chosen[ordinal] = self.chosen.get(ordinal, 0) | mask
         return mask
 
-    def ask(self, *, bytes_count: bool) -> None:
+    def request_chosen(self, *, bytes_count: bool) -> None:
         if self.chosen:
             tags = [tag for item in self.items for tag in _tags(item, self.chosen.get(item.run.ordinal, 0))]
             ranges = sharing.joined((tag, tag) for tag in tags)
@@ -205,11 +205,11 @@ class Removal:
             left = other.owed(run.ordinal) & ~other.dead_letters.masks.get(run.ordinal, 0)
             self._goes(run.ordinal, run.mask & left)
 
-    def ask(self, *, bytes_count: bool) -> None:
+    def request_chosen(self, *, bytes_count: bool) -> None:
         """Ask for what was chosen. ``bytes_count``: there is a limit on bytes."""
         for holders in self._holders.values():
             for holder in holders:
-                holder.ask(bytes_count=bytes_count)
+                holder.request_chosen(bytes_count=bytes_count)
 
     def _age(self, run: Run) -> Age:
         return age_of(run, by_priority=self._by_priority)

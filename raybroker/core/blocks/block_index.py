@@ -77,7 +77,7 @@ class BlockIndex:
         """Count the peak from now on."""
         self.peak_messages, self.peak_bytes = self.messages, self.bytes_held
 
-    def settle(self, ordinal: int, mask: int) -> bool:
+    def settle_messages(self, ordinal: int, mask: int) -> bool:
         """Messages of a held block are done with; True when they were its last and the block is no longer held."""
         block = self.held[ordinal]
         assert not block.done & mask, "a message was settled twice"

@@ -70,7 +70,7 @@ def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out:
     if queue is None or consumer is None:
         return
     queue.plain.selector_index.leave(consumer.selector)
-    begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
+    begun = list(consumer.settle_tags(1, consumer.begun)) if command.lost and consumer.begun else []
     queue.give_back(_given_up(destination, queue, consumer, command.seen))
     destination.settlement.failed(queue, queue.failed(begun, 0, rest=False))
     queue.pending.consumer_left()
@@ -86,7 +86,7 @@ def _given_up(destination: ServingQueue, queue: DeliveryQueue, consumer: Consume
     """Everything that a consumer has, to be given back; what its application never saw is as it was before."""
     if seen < 0:
         return consumer.let_go()
-    known = list(consumer.settle(1, seen))
+    known = list(consumer.settle_tags(1, seen))
     return [*known, *_unseen(destination, queue, consumer.let_go())]
 
 
@@ -106,7 +106,7 @@ def promote(destination: ServingQueue, queue: DeliveryQueue) -> None:
 def rank(destination: ServingQueue, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
     attributes, there = destination.policy.attributes, len(queue.consumers.by_attachment)
-    dispatching = queue.dispatch_gate.look(there, attributes, destination.current.now_ms)
+    dispatching = queue.dispatch_gate.is_open_for(there, attributes, destination.current.now_ms)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
     queue.consumers.bound(attributes.maxNumMsgs if destination.policy.removing is not None else -1)
 
@@ -157,7 +157,7 @@ def acknowledge(destination: ServingQueue, command: cmd.Acknowledge, out: Outcom
     if queue is not None and consumer is not None:
         items: list[Delivery] = []
         for first, last in command.ranges:
-            items.extend(consumer.settle(first, last))
+            items.extend(consumer.settle_tags(first, last))
         count = destination.settlement.acknowledged(queue, items)
         consumer.window.settled(count)
         if count or consumer.stalled:
@@ -177,7 +177,7 @@ def settle(destination: ServingQueue, command: cmd.Settle, out: Outcome) -> None
         queue, consumer = found
         items: list[Delivery] = []
         for first, last in command.ranges:
-            items.extend(consumer.settle(first, last))
+            items.extend(consumer.settle_tags(first, last))
         count = sum(item.count for item in items)
         consumer.window.settled(count)
         if command.outcome == "reject":
@@ -204,7 +204,7 @@ def recalled(destination: ServingQueue, command: cmd.Recalled, out: Outcome) -> 
     queue, consumer = found
     items: list[Delivery] = []
     for first, last in command.ranges:
-        items.extend(consumer.settle(first, last))
+        items.extend(consumer.settle_tags(first, last))
     consumer.window.settled(sum(item.count for item in items))
     given = _unseen(destination, queue, items)
     queue.give_back(given)
@@ -228,7 +228,7 @@ def take_back(destination: ServingQueue, command: cmd.TakeBack, out: Outcome) ->
     found = _consumer(destination, command.attachment)
     if found is not None and found[1].unsettled:
         queue, consumer = found
-        seen = list(consumer.settle(1, command.tag))
+        seen = list(consumer.settle_tags(1, command.tag))
         rest = consumer.let_go()
         queue.give_back(rest)
         destination.settlement.failed(queue, queue.failed(seen, command.delay_ms))
@@ -263,7 +263,7 @@ def release(destination: ServingQueue, command: cmd.Release, out: Outcome) -> No
     next_tag = 1
     if found is not None:
         queue, consumer = found
-        consumed = list(consumer.settle(1, command.consumed)) if command.consumed else []
+        consumed = list(consumer.settle_tags(1, command.consumed)) if command.consumed else []
         queue.give_back(_given_up(destination, queue, consumer, command.seen))
         destination.settlement.failed(queue, queue.failed(consumed, command.delay_ms, reason=command.reason))
         queue.consumers.restart(consumer, command.credit)

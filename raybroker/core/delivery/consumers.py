@@ -194,7 +194,7 @@ class Consumer:
                     part = _cut(item, first - item.tag)[1] if item.tag < first else item
                     yield _cut(part, last + 1 - part.tag)[0] if part.tag + part.count - 1 > last else part
 
-    def settle(self, first: int, last: int) -> Iterator[Delivery]:
+    def settle_tags(self, first: int, last: int) -> Iterator[Delivery]:
         """Take the deliveries tagged first … last out of what is unsettled; yields what was found."""
         unsettled = self.unsettled
         kept: list[Delivery] = []
@@ -226,7 +226,7 @@ class Consumer:
     def extend(self, ranges: Iterable[tuple[int, int]], now_ms: int) -> None:
         """The time for acknowledging these starts again."""
         for first, last in ranges:
-            renewed = [item._replace(until_ms=now_ms + self.lease_ms) for item in self.settle(first, last)]
+            renewed = [item._replace(until_ms=now_ms + self.lease_ms) for item in self.settle_tags(first, last)]
             at = next((i for i, item in enumerate(self.unsettled) if item.tag > last), len(self.unsettled))
             for offset, item in enumerate(renewed):
                 self.unsettled.insert(at + offset, item)

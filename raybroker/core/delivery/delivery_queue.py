@@ -217,7 +217,7 @@ class DeliveryQueue:
     def settle_units(self) -> None:
         """Find which message of each unit of order is next, after a change; without units the queue is plain again."""
         if isinstance(self.pending, UnitPending):
-            self.pending.settle()
+            self.pending.find_next()
             if self.pending.idle:
                 self.pending = self.plain
 
@@ -413,7 +413,7 @@ class DeliveryQueue:
         if self.parts is not None:
             removed += self.parts.remove(chosen)
         for run in removed[waited:]:
-            self.pending.forget(run.ordinal, run.mask)
+            self.pending.drop_blocked(run.ordinal, run.mask)
         return removed
 
     @property
@@ -453,7 +453,7 @@ class DeliveryQueue:
             return self.pending.take_to_remove(room, lowest_priority=lowest_priority)
         if found is resting:
             run = self.delayed.take_oldest(room)
-            self.pending.forget(run.ordinal, run.mask)
+            self.pending.drop_blocked(run.ordinal, run.mask)
             return [run]
         return self.remove({found.ordinal: pk.lowest(found.mask, room)}, waiting=False)
 

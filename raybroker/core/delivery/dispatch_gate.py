@@ -19,7 +19,7 @@ class DispatchGate:
         self.dispatching = False
         self.since_ms: int | None = None
 
-    def look(self, consumers: int, attributes: DestinationAttributes, now_ms: int) -> bool:
+    def is_open_for(self, consumers: int, attributes: DestinationAttributes, now_ms: int) -> bool:
         """Whether messages are handed out, now that so many consumers are there."""
         if not consumers:
             self.dispatching, self.since_ms = False, None

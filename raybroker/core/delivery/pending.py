@@ -38,7 +38,7 @@ class Pending(Protocol):
     def hold_place(self, run: Run) -> None:
         """Messages have their place and cannot go: they rest or are hidden."""
 
-    def forget(self, ordinal: int, mask: int) -> None:
+    def drop_blocked(self, ordinal: int, mask: int) -> None:
         """Messages that could not go are gone."""
 
     def reserve(self, run: Run) -> None:

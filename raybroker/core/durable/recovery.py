@@ -548,7 +548,7 @@ class DestinationRecovery:
         for mask in owed.values():
             some |= mask
         if everything & ~some:
-            destination.block_index.settle(ordinal, everything & ~some)
+            destination.block_index.settle_messages(ordinal, everything & ~some)
         if txn and txn not in decided:
             staged = stage(destination.staged, txn)
             staged.prepared = True

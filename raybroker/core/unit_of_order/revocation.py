@@ -74,7 +74,7 @@ def revoke(units: Units, held: Held, consumers: Consumers, first: First, out: Ou
         if tags:
             ranges = _ranges(tags)
             for low, high in ranges:
-                found.extend(consumer.settle(low, high))
+                found.extend(consumer.settle_tags(low, high))
             consumer.window.settled(len(tags))
             consumers.offer(consumer)
             out.after_durable.append(Withdrawn(consumer.attachment, tuple(ranges)))

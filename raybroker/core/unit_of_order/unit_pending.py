@@ -71,10 +71,10 @@ class UnitPending:
 
     def unreserve(self, ordinal: int, mask: int) -> None:
         state = self.state
-        self.forget(ordinal, mask)
+        self.drop_blocked(ordinal, mask)
         state.reserved.pop(ordinal, None)
 
-    def forget(self, ordinal: int, mask: int) -> None:
+    def drop_blocked(self, ordinal: int, mask: int) -> None:
         """Drop blocked messages of a block that is still held."""
         state = self.state
         block = state.held[ordinal]
@@ -83,7 +83,7 @@ class UnitPending:
             return
         state.show(ordinal, ordered)
         if ordinal > state.unopened.opened:
-            state.unopened.forget(ordinal, ordered)
+            state.unopened.drop_blocked(ordinal, ordered)
             state.step.touch(state.number)
             return
         for name, some in by_unit(names, ordered).items():
@@ -96,7 +96,7 @@ class UnitPending:
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def find_next(self) -> None:
         """Find which message of each unit is next, after a change; nothing is left of units without messages."""
         dispatch.settle(self.state)
 

@@ -65,7 +65,7 @@ class UnopenedBlocks:
         if not self.blocked[ordinal]:
             del self.blocked[ordinal]
 
-    def forget(self, ordinal: int, mask: int) -> None:
+    def drop_blocked(self, ordinal: int, mask: int) -> None:
         """Messages that were blocked are gone."""
         gone = self.blocked.get(ordinal, 0) & mask
         if gone:

@@ -74,6 +74,6 @@ class Reason(NamedTuple):
     facts: Mapping[str, Any] = {}
 
     @property
-    def row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, Any]:
         """The reason as a row of plain values."""
         return {"code": self.code, "text": self.text, "remedy": REMEDIES[self.code], **self.facts}

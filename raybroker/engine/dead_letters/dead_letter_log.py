@@ -36,7 +36,7 @@ class DeadLetterLog:
         if self._life.wanted(destination):
             self._life.died(destination, effect, block)
 
-    def refused(self, destination: Named, count: int, why: str, *, kept: bool) -> None:
+    def count_refused(self, destination: Named, count: int, why: str, *, kept: bool) -> None:
         """Note that so many dead messages of a destination cannot be moved: they stay there for now, or are dropped."""
         where, end = f"{destination.kind} {destination.name}", "kept, and offered again" if kept else "dropped"
 

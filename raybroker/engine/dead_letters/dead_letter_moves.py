@@ -42,7 +42,7 @@ class DeadLetterMoves:
         self._records = death_records
         self._forward = forward
 
-    def settle(self, destination: Destination, effect: DeadLetter) -> None:
+    def settle_moved(self, destination: Destination, effect: DeadLetter) -> None:
         """The messages are gone from the destination where they died, if that is still there."""
         if self._registry.has(destination):
             self._executor.perform(destination, cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
@@ -69,7 +69,7 @@ class DeadLetterMoves:
         elif self._forward is not None:
             self._forward("queue", name, data, partial(self._forwarded, destination, effect, name, refused))
         elif name == DMQ:
-            self.settle(destination, effect)
+            self.settle_moved(destination, effect)
         else:
             refused(effect, f"queue {name} does not exist")
 
@@ -86,6 +86,6 @@ class DeadLetterMoves:
 
     def _forwarded(self, destination: Destination, effect: DeadLetter, name: str, refused: Refused, ok: bool) -> None:
         if ok:
-            self.settle(destination, effect)
+            self.settle_moved(destination, effect)
         else:
             refused(effect, f"{name} was not reached")

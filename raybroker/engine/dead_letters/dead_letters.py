@@ -59,7 +59,7 @@ class DeadLetters:
         for target, mask, truncate in self._policy.sort(destination, effect, block):
             part = effect._replace(mask=mask)
             if target is None:
-                self._moves.settle(destination, part)
+                self._moves.settle_moved(destination, part)
             else:
                 refused = partial(self._refused, destination, again=again)
                 self._moves.send(destination, part, block, target, refused, truncate=truncate)
@@ -73,13 +73,13 @@ class DeadLetters:
         if block is None:
             return
         if not again:
-            self._log.refused(destination, effect.mask.bit_count(), why, kept=block.persistent)
+            self._log.count_refused(destination, effect.mask.bit_count(), why, kept=block.persistent)
         if block.persistent:
             self._not_taken.add((destination, effect))
         else:
-            self._moves.settle(destination, effect)
+            self._moves.settle_moved(destination, effect)
 
-    def tick(self) -> None:
+    def offer_again(self) -> None:
         """Offer again what was not taken."""
         for destination, effect in self._not_taken.due():
             self.move(destination, effect, again=True)

@@ -128,7 +128,7 @@ class DestinationAdministration:
             for seen in look(destination, ("waiting", "delayed")):
                 self._meters.life.removed(destination, seen.ordinal, seen.mask)
         self._executor.perform(destination, cmd.Purge())
-        self._quarantine.forget(destination)
+        self._quarantine.forget_destination(destination)
         self._executor.append([], done)
 
     def pause(self, name: str, which: str, until_ms: int, kind: str = "queue", done: Done = unawaited) -> None:

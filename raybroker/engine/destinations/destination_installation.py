@@ -50,7 +50,7 @@ class DestinationInstallation:
             _, destination = dormant
             destination.reap_ms = self._reap_ms(definition)
             destination.policy.attributes = self.hold(definition)
-            self._wakeups.forget(destination.number)
+            self._wakeups.cancel(destination.number)
         else:
             destination = KINDS[definition.kind](
                 self._registry.next_number,
@@ -67,7 +67,7 @@ class DestinationInstallation:
         """Rebuild what a store held; returns the numbers of empty auto-created destinations that are gone."""
         self._registry.next_number = found.next_number
         gone: list[int] = []
-        now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
+        now_ms, ahead_ms = self._time.read(), self._time.ahead_ms
         for number, recovery in sorted(found.recoveries.items()):
             definition = found.definitions.get(number)
             if definition is not None:

@@ -73,7 +73,7 @@ class DestinationRegistry:
             return "PAUSED"
         return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
 
-    def rows(self) -> Iterator[tuple[Definition, Destination]]:
+    def defined(self) -> Iterator[tuple[Definition, Destination]]:
         """Everything that a checkpoint has to hold."""
         for destination in self.destinations.values():
             definition = self.definitions[destination.number]

@@ -45,10 +45,10 @@ class DestinationRemoval:
         destination = self._registry.named(kind, name)
         for leave in self._leaving:
             leave(destination)
-        self._wakeups.forget(destination.number)
+        self._wakeups.cancel(destination.number)
         del self._registry.destinations[kind, name]
         definition = self._registry.definitions.pop(destination.number)
-        for attachment in self._attachments.end(destination):
+        for attachment in self._attachments.end_attachments(destination):
             attachment.peer.event("destroyed", {"handle": attachment.handle, "name": name})
         stored = [ordinal for ordinal, block in destination.block_index.held.items() if block.stored]
         ordinals, (ended, schedules) = list(destination.block_index.held), self._schedules.without(destination)

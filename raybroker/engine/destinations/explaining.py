@@ -112,7 +112,7 @@ class Explaining:
         ordinal, index = map(int, reason.facts["earlier"].split("."))
         content = self._blocks.headers(destination, ordinal)
         found = messages.explained(queue, destination.staged, ordinal, index, content)
-        because = [self._with_beginning(one).row for one in found.reasons]
+        because = [self._with_beginning(one).as_row for one in found.reasons]
         return reason._replace(facts={**reason.facts, "state_of_earlier": found.state.upper(), "because": because})
 
     def _with_beginning(self, reason: Reason) -> Reason:
@@ -200,7 +200,7 @@ class Explaining:
     def destination(self, kind: str, name: str) -> list[Row]:
         """A destination, a row for each subscription of a topic; ``producers``: why nothing more is taken."""
         destination = self._named(kind, name)
-        taking = [reason.row for reason in self._taking(destination)]
+        taking = [reason.as_row for reason in self._taking(destination)]
         return [
             {**self._queue_row("destination", name, destination, queue), "producers": taking}
             for queue in _queues(destination)
@@ -273,7 +273,7 @@ class Explaining:
 
     def _now(self, destination: Destination) -> None:
         """What depends on time is as of now, and not as of the last command."""
-        destination.current.at(self._time.look(), self._time.ahead_ms)
+        destination.current.at(self._time.read(), self._time.ahead_ms)
 
     def _all_queues(
         self, kind: str | None = None, name: str | None = None
@@ -304,8 +304,8 @@ def _with(row: Row, reasons: Sequence[Reason], history: Iterable[Reason]) -> Row
     return {
         **row,
         "text": f"{said}{more}" or "nothing keeps it",
-        "reasons": [reason.row for reason in reasons],
-        "history": [reason.row for reason in history],
+        "reasons": [reason.as_row for reason in reasons],
+        "history": [reason.as_row for reason in history],
     }
 
 

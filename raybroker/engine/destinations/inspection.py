@@ -71,7 +71,7 @@ class Inspection:
             "subscriptions": sum(queue.subscription != PARTS for queue in queues)
             if isinstance(destination, Topic)
             else 0,
-            **self._baselines.row(destination),
+            **self._baselines.counter_row(destination),
             "throttled": destination.admission.slow,
             **unit_figures(destination),
             "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),

@@ -72,7 +72,7 @@ class MessageComposition:
         else:
             self._full.add((destination, effect))
 
-    def tick(self) -> None:
+    def try_again(self) -> None:
         """Try again what there was no room for."""
         for destination, effect in self._full.due():
             self._compose(destination, effect)

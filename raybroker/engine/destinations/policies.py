@@ -56,7 +56,7 @@ class HostPolicies:
         changed: dict[str, Any] = {name: held.value for name, held in found.items() if held.value != own[name]}
         return replace(definition.attributes, **changed)
 
-    def row(self, definition: Definition) -> Row:
+    def policy_row(self, definition: Definition) -> Row:
         """Return what administrators see: ``policy`` and ``operator_policy``, "" for none; ``effective``, attribute →
         value, and ``origins``, attribute → where the value comes from if it is not the default."""
         kind = check_destination_type(definition.kind)

@@ -199,10 +199,10 @@ class Pools:
         account = destination.policy.account = Account(share)
         account.charge(destination.block_index.messages, destination.block_index.bytes_held)
         share.cover()
-        self._observers.add(destination.number, self.look)
+        self._observers.add(destination.number, self.after_command)
         self.ask_if_wanted(share)
 
-    def forget(self, destination: Charged) -> None:
+    def forget_destination(self, destination: Charged) -> None:
         """It is about to be destroyed."""
         account = destination.policy.account
         if account is not None:
@@ -218,7 +218,7 @@ class Pools:
 
     def _release(self, destination: Charged, account: Account) -> None:
         """Charge it to nothing; whoever waits for the room that this makes is still to be served."""
-        self._observers.remove(destination.number, self.look)
+        self._observers.remove(destination.number, self.after_command)
         account.close()
         destination.policy.account = None
         name = account.share.name
@@ -243,7 +243,7 @@ class Pools:
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
-    def look(self, destination: Charged) -> None:
+    def after_command(self, destination: Charged) -> None:
         """A destination of a pool has carried out a command."""
         account = destination.policy.account
         if account is not None:
@@ -262,7 +262,7 @@ class Pools:
             share.granted(version, lease, ahead, short=short, now_ms=self.now_ms())
             self._after(share)
 
-    def refused(self, pool: str, newest: int) -> None:
+    def answer_outdated(self, pool: str, newest: int) -> None:
         """The broker's answer to a question of an older version than the latest that it knows."""
         share = self.shares.get(pool)
         if share is not None:
@@ -292,7 +292,7 @@ class Pools:
 
     # ---- about once a second ---------------------------------------------------------------------------------------
 
-    def tick(self) -> None:
+    def ask_for_room(self) -> None:
         """Ask for what is wanted, and write to the log what pools have refused: one line with a count."""
         for name, share in self.shares.items():
             self.ask_if_wanted(share)
@@ -324,7 +324,7 @@ class Pools:
             "refused": share.refused,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def pool_rows(self) -> list[dict[str, Any]]:
         """One row a pool of a quota: quota, messages, bytes, waiting, refused, and the destinations charged to it."""
         return [
             {
@@ -369,7 +369,7 @@ class Pools:
 
         for quota, refused in self._refused.items():
             add("quota_refused_messages_total", quota, refused)
-        for row in self.rows():
+        for row in self.pool_rows():
             quota = row["quota"]
             if quota in self.quotas:
                 add("quota_messages", quota, row["messages"])

@@ -45,7 +45,7 @@ class TemporaryDestinations:
         """A connection is there, perhaps again."""
         self._orphans.pop(connection, None)
 
-    def tick(self) -> None:
+    def end_expired(self) -> None:
         """End what has waited for long enough."""
         now_ms = self._durations.now_ms()
         for connection in [c for c, at_ms in self._orphans.items() if at_ms <= now_ms]:

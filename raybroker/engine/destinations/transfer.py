@@ -116,7 +116,7 @@ class MessageTransfer:
                 self._executor.perform(aside.destination, cmd.ReturnDeadLetters(*row))
         self._transactions.decide(key, False, done)
 
-    def tick(self) -> None:
+    def keep_overdue(self) -> None:
         now_ms = self._durations.now_ms()
         for key in [key for key, aside in self._aside.items() if aside.until_ms <= now_ms]:
             self.keep(key, unawaited)
@@ -142,7 +142,7 @@ class MessageTransfer:
             raise ResourceAllocationError(
                 f"{destination.kind} {destination.name} does not take {len(sizes)} more messages now: {why}"
             )
-        transaction = self._transactions.begin(None, key)
+        transaction = self._transactions.begin_transaction(None, key)
         transaction.destinations[destination] = None
         for block in blocks:
             command, own = self._own.send(destination, block)

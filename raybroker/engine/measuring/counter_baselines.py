@@ -41,7 +41,7 @@ class CounterBaselines:
         meter.consumers_peak = consumers_now(destination)
         return counted(destination)
 
-    def forget(self, destination: Destination) -> None:
+    def forget_destination(self, destination: Destination) -> None:
         """It is destroyed."""
         self.by_number.pop(destination.number, None)
 
@@ -51,7 +51,7 @@ class CounterBaselines:
         messages, nbytes = base.peaks if base is not None else (0, 0)
         return max(messages, block_index.peak_messages), max(nbytes, block_index.peak_bytes)
 
-    def row(self, destination: Destination) -> dict[str, Any]:
+    def counter_row(self, destination: Destination) -> dict[str, Any]:
         """Return the counters for ``query_destination``; times in milliseconds, ``counted_since_ms`` since 1970."""
         meters = self._meters
         base, meter = self.by_number.get(destination.number), meters.destinations.get(destination.number)

@@ -50,7 +50,7 @@ class DiskAlarm:
         self._report = report
         self._free_bytes = self._total_bytes = self._ticks = 0
 
-    def tick(self) -> None:
+    def check_disk(self) -> None:
         """Look at the disk now and then; called about once a second."""
         if self._ticks % LOOK_TICKS == 0:
             self._measure_disk()
@@ -76,7 +76,7 @@ class DiskAlarm:
         else:
             self._report(Notice(f"[B1159] the disk has room again: {free}"))
 
-    def row(self) -> dict[str, Any]:
+    def disk_row(self) -> dict[str, Any]:
         """Return the row for administrators."""
         return {
             "disk_low": self.low,

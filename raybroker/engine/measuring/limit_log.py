@@ -38,7 +38,7 @@ class LimitLog:
         self._known: dict[int, _Limited] = {}
         """Destinations that have reached a limit."""
 
-    def tick(self, destinations: Iterable[Destination]) -> None:
+    def tell_due(self, destinations: Iterable[Destination]) -> None:
         """Tell which limits have held something up; called about once a second."""
         for destination in destinations:
             total = _total(destination.counters)
@@ -50,7 +50,7 @@ class LimitLog:
                     known.total, known.at_ms = total, self._now_ms()
                     self._tell(destination, known)
 
-    def forget(self, destination: Destination) -> None:
+    def forget_destination(self, destination: Destination) -> None:
         """It is destroyed."""
         self._known.pop(destination.number, None)
 

@@ -85,7 +85,7 @@ class Meters:
             meter.largest_bytes = largest
         arrivals = meter.arrivals
         if len(arrivals.numbers) >= TIMES_MAX:
-            arrivals.forget(destination.block_index.held.oldest() or ordinal)
+            arrivals.drop_below(destination.block_index.held.oldest() or ordinal)
         arrivals.add(ordinal, self._now_ns())
         weight = meter.keeps.weigh(block.count)
         if weight:
@@ -124,7 +124,7 @@ class Meters:
         destination.consumers_peak = max(destination.consumers_peak, consumers_now(attachment.destination))
         self.routed.setdefault(home_broker, 0)
         self.life.consumer(attachment, CONSUMER_CREATED)
-        self.look(attachment.destination, self._now_ns())
+        self.update_average(attachment.destination, self._now_ns())
 
     def left(self, attachment: Attachment) -> None:
         """A consumer is about to go."""
@@ -194,7 +194,7 @@ class Meters:
             left = max(window.outstanding - count, 0)
             destination.prefetch_occupancy_ratio.observe(left / window.limit, weight)
         if len(tags.numbers) > TAGS_MANY and consumer.unsettled:
-            tags.forget(consumer.unsettled[0].tag)
+            tags.drop_below(consumer.unsettled[0].tag)
 
     def asked(self, attachment: Attachment, count: int, *, drain: bool = False) -> None:
         """The consumer is about to ask for ``count`` more: the rest of its limit it has still.
@@ -219,7 +219,7 @@ class Meters:
 
     # ---- over time ----------------------------------------------------------------------------------------------
 
-    def look(self, destination: Destination, now_ns: int) -> None:
+    def update_average(self, destination: Destination, now_ns: int) -> None:
         """Take the averages of one destination further (table M-D)."""
         averages = self.meter_of(destination).averages
         consumers = [c for queue in destination.queues.values() for c in queue.consumers.by_attachment.values()]
@@ -234,22 +234,22 @@ class Meters:
                 averages[name] = Average(now_ns)
             averages[name].set(value, now_ns)
 
-    def tick(self, destinations: Iterable[Destination]) -> None:
+    def update_averages(self, destinations: Iterable[Destination]) -> None:
         """Look at everything that is measured by time; called about once a second."""
         destinations = list(destinations)
-        self.sampling.tick()
-        self.thresholds.tick(destinations)
-        self.limits.tick(destinations)
+        self.sampling.begin_second()
+        self.thresholds.tell_due(destinations)
+        self.limits.tell_due(destinations)
         now_ns = self._now_ns()
         for destination in destinations:
             if destination.number in self.destinations:
-                self.look(destination, now_ns)
+                self.update_average(destination, now_ns)
 
-    def forget(self, destination: Destination) -> None:
+    def forget_destination(self, destination: Destination) -> None:
         """It is destroyed."""
         self.destinations.pop(destination.number, None)
-        self.thresholds.forget(destination)
-        self.limits.forget(destination)
+        self.thresholds.forget_destination(destination)
+        self.limits.forget_destination(destination)
 
     def oldest_age_s(self, destination: Destination) -> float:
         """How long the oldest message is here, since the host started at most."""

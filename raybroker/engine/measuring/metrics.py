@@ -118,7 +118,7 @@ def _zero() -> Row:
     row["consumers"] = {"active": 0, "backup": 0}
     empty = DestinationMeter(0, Sampling())
     for key in HISTOGRAMS:
-        row[key] = getattr(empty, key).row()
+        row[key] = getattr(empty, key).as_row()
     return row
 
 
@@ -169,7 +169,7 @@ class MetricRows:
             for key in HISTOGRAMS:
                 histogram: h.Histogram = getattr(meter, key)
                 if histogram.total or histogram.counts[0]:
-                    row[key] = histogram.row()
+                    row[key] = histogram.as_row()
         return row
 
     def started(self) -> None:
@@ -254,8 +254,8 @@ class MetricRows:
                 total.add(destination.kind, meters.gone[destination.kind])
             gone = total.done()[destination.kind]
             meters.gone[destination.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
-        meters.forget(destination)
-        self._baselines.forget(destination)
+        meters.forget_destination(destination)
+        self._baselines.forget_destination(destination)
 
 
 class HostMetrics:
@@ -275,7 +275,7 @@ class HostMetrics:
         self._meters = meters
         self._compression = compression
 
-    def row(self, committer: Committer | None) -> Row:
+    def host_row(self, committer: Committer | None) -> Row:
         """Return the row."""
         stats, meters = self._store.stats(), self._meters
         states = {"open": 0, "prepared": 0}
@@ -314,9 +314,9 @@ class HostMetrics:
             row["store_overloaded"] = int(committer.overloaded or (pager is not None and pager.overloaded))
         if isinstance(committer, ThreadCommitter):
             meter = committer.meter
-            row["commit_seconds"] = meter.seconds.row()
-            row["commit_bytes"] = meter.bytes.row()
-            row["commit_batches"] = meter.batches.row()
+            row["commit_seconds"] = meter.seconds.as_row()
+            row["commit_bytes"] = meter.bytes.as_row()
+            row["commit_batches"] = meter.batches.as_row()
         return row
 
 

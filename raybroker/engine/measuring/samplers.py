@@ -37,7 +37,7 @@ class Sampling:
         self.free = SAMPLE_FREE
         self.turn = 1
 
-    def tick(self) -> None:
+    def begin_second(self) -> None:
         """A second is over."""
         self.free = SAMPLE_FREE
 
@@ -103,7 +103,7 @@ class Times:
         """Return when ``number`` was reached; when entries were thinned out, a time a little before."""
         return self.times[max(bisect_right(self.numbers, number) - 1, 0)]
 
-    def forget(self, number: int) -> None:
+    def drop_below(self, number: int) -> None:
         """Drop entries below ``number``."""
         gone = bisect_right(self.numbers, number) - 1
         if gone > 0:

@@ -47,7 +47,7 @@ class SlowStoreLog:
         self._behind_ns = 0
         """Since when producers are not read."""
 
-    def tick(self) -> None:
+    def tell_due(self) -> None:
         """Tell about once a second when the disk is slow."""
         now_ns, meter = self._now_ns(), self._meter
         began_ns = meter.began_ns

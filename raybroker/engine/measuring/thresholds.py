@@ -61,10 +61,10 @@ class Thresholds:
             if max(_highs(destination)) < 0:
                 return
             self._known[destination.number] = {of: _Threshold() for of in OF}
-            self._observers.add(destination.number, self.look)
-        self.look(destination)
+            self._observers.add(destination.number, self.after_command)
+        self.after_command(destination)
 
-    def look(self, destination: Destination) -> None:
+    def after_command(self, destination: Destination) -> None:
         """It may hold more or less than before."""
         known = self._known.get(destination.number)
         if known is None:
@@ -82,7 +82,7 @@ class Thresholds:
                 threshold.over, threshold.since_ms = over, now_ms
                 self._tell(destination, known)
 
-    def tick(self, destinations: Iterable[Destination]) -> None:
+    def tell_due(self, destinations: Iterable[Destination]) -> None:
         """Tell about once a second what the log has not heard yet."""
         for destination in list(destinations) if self._known else ():
             known = self._known.get(destination.number)
@@ -138,10 +138,10 @@ class Thresholds:
             return dict.fromkeys(OF, 0)
         return {of: t.total_ms + (now_ms - t.since_ms if t.over else 0) for of, t in known.items()}
 
-    def forget(self, destination: Destination) -> None:
+    def forget_destination(self, destination: Destination) -> None:
         """It is destroyed."""
         self._known.pop(destination.number, None)
-        self._observers.remove(destination.number, self.look)
+        self._observers.remove(destination.number, self.after_command)
 
 
 def held_of(destinations: Iterable[Destination]) -> dict[str, int]:

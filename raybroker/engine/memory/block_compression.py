@@ -80,7 +80,7 @@ class BlockCompression:
         """Why the store gets no compressed blocks though it should, for people; "" when it does, or should not."""
         return self._store.plain_because() if self._config[STORE] else ""
 
-    def tick(self) -> None:
+    def follow_store(self) -> None:
         """The store may have changed its mind; called about once a second."""
         if self._config[STORE]:
             self._choose()

@@ -85,7 +85,7 @@ class BlockReader:
             return
         self._registry.halted[destination.number] = error
         self._halting(destination, str(error))
-        ended = self._attachments.end(destination)
+        ended = self._attachments.end_attachments(destination)
         for attachment in ended:
             attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
         for attachment in ended:

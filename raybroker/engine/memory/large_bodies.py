@@ -98,7 +98,7 @@ class LargeBodies:
 
     def take_body(self, session: ClientSession, number: int, nbytes: int) -> LargeBody:
         """The body for a message that has come; raises ProtocolError when it is not there, or not the message's."""
-        found = self._of(session).coming.pop(number, None)
+        found = self._bodies_of(session).coming.pop(number, None)
         if found is None or not found.durable or found.file is None:
             raise ProtocolError(f"a message names body {number}, which has not come")
         if found.nbytes != nbytes:
@@ -117,11 +117,11 @@ class LargeBodies:
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
-    def _of(self, session: ClientSession) -> _OfSession:
+    def _bodies_of(self, session: ClientSession) -> _OfSession:
         return self._sessions.setdefault(session, _OfSession())
 
     def _begin_body(self, session: Session, request: int, args: Arguments) -> None:
-        store, worker, known = self._store, self._worker, self._of(session.client)
+        store, worker, known = self._store, self._worker, self._bodies_of(session.client)
         number, nbytes = int(args["body"]), int(args["bytes"])
         if store is None or worker is None:
             raise IllegalStateError("this host takes no bodies in pieces")
@@ -144,7 +144,7 @@ class LargeBodies:
         worker.run(partial(_attempt, coming, begin), partial(self._written, session, request, number, coming))
 
     def _piece(self, session: Session, request: int, args: Arguments) -> None:
-        known, number, data = self._of(session.client), int(args["body"]), args["data"]
+        known, number, data = self._bodies_of(session.client), int(args["body"]), args["data"]
         coming = known.coming.get(number)
         if coming is None or self._worker is None:
             raise ProtocolError(f"body {number} is not under way")
@@ -188,11 +188,11 @@ class LargeBodies:
         session.peer.reply(request, None)
 
     def _drop(self, session: Session, request: int, args: Arguments) -> None:
-        self._of(session.client).coming.pop(int(args["body"]), None)
+        self._bodies_of(session.client).coming.pop(int(args["body"]), None)
         session.peer.reply(request, None)
 
     def _read(self, session: Session, request: int, args: Arguments) -> None:
-        known = self._of(session.client)
+        known = self._bodies_of(session.client)
         if len(known.reads) + known.reading >= PIECES_WAITING_MAX:
             raise ProtocolError(
                 f"{PIECES_WAITING_MAX} pieces that the connection asks for wait to be read; take them first"
@@ -205,7 +205,7 @@ class LargeBodies:
             read()
 
     def _read_piece(self, session: Session, request: int, destination: Any, ordinal: int, number: int) -> None:
-        known, peer = self._of(session.client), session.peer
+        known, peer = self._bodies_of(session.client), session.peer
         found = self._blocks.read(destination, ordinal) if ordinal in destination.block_index.held else None
         block = in_pieces(found) if found is not None else None
         if block is None:

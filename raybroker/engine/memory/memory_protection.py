@@ -82,21 +82,21 @@ class MemoryProtection:
     def configure(self) -> None:
         """The configuration has changed."""
         self._levels = levels_of(self._config)
-        self.look()
+        self.check_memory()
 
-    def look(self) -> None:
+    def check_memory(self) -> None:
         """Look at the memory, act, and let the level's count of messages in."""
         self._measure()
         self._grant()
 
-    def tick(self, now_ms: int) -> None:
+    def check_if_due(self, now_ms: int) -> None:
         """Look when it is time; what was freed goes back to the system while memory is low."""
         if self._memory is None or now_ms < self._look_at_ms:
             return
         if self.level and now_ms >= self._free_at_ms:
             self._free_at_ms = now_ms + LOOK_MS
             self._memory.give_back(thorough=False)
-        self.look()
+        self.check_memory()
         self._look_again(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
@@ -179,7 +179,7 @@ class MemoryProtection:
     def _word(self) -> str:
         return ENDING if self._ending else LOW_MEMORY
 
-    def end(self) -> None:
+    def hold_everyone(self) -> None:
         """All producers wait from now on, also those that come: the host is about to end."""
         if self._ending:
             return
@@ -204,7 +204,7 @@ class MemoryProtection:
         if self._actions.refuses:
             raise MemoryLowError(f"{what}: {self._refusal()}")
 
-    def row(self) -> dict[str, Any]:
+    def memory_row(self) -> dict[str, Any]:
         """Return the row for administrators."""
         return {
             "memory_level": self.level.name,

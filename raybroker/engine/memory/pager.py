@@ -73,7 +73,7 @@ class PageFiles(Protocol):
         """Bytes of each destination that has any here."""
         ...
 
-    def close(self) -> None:
+    def remove_all(self) -> None:
         """Remove everything."""
         ...
 
@@ -126,7 +126,7 @@ class Pager:
     def paged_bytes_of(self, destination: int) -> int:
         return self._files.bytes_by_destination.get(destination, 0)
 
-    def row(self) -> dict[str, Any]:
+    def paging_row(self) -> dict[str, Any]:
         """Figures for administrators."""
         return {
             "message_buffer_bytes": self.held_bytes,
@@ -226,7 +226,7 @@ class Pager:
         self._writing = [(destination, ordinal) for destination, ordinal, _ in rows]
         self._files.write(rows, self._written)
 
-    def tick(self) -> None:
+    def page_out_waiting(self) -> None:
         """What waits for company has waited long enough: a lone block, of however many messages, goes out as well."""
         if self._leaving and not self._writing:
             self._write()

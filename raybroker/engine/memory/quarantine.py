@@ -55,7 +55,7 @@ class Quarantine:
         self._forward = forward
         self.known: dict[int, list[Damaged]] = {}
 
-    def look(self, destination: Destination) -> Iterator[Damaged | None]:
+    def read_blocks(self, destination: Destination) -> Iterator[Damaged | None]:
         """Read every block of a destination; None for one that is well. Raises StoreError when the store is gone."""
         for ordinal in list(destination.block_index.held):
             held = destination.block_index.held.get(ordinal)
@@ -68,7 +68,7 @@ class Quarantine:
             else:
                 yield None
 
-    def forget(self, destination: Destination) -> None:
+    def forget_destination(self, destination: Destination) -> None:
         """Forget a destination that is resumed, purged or destroyed."""
         self.known.pop(destination.number, None)
         self._registry.halted.pop(destination.number, None)

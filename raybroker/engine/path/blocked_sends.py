@@ -103,7 +103,7 @@ class BlockedSends:
             self._due.add(share)
             self._executor.later(partial(self._serve, share))
 
-    def tick(self) -> None:
+    def end_overdue(self) -> None:
         """End the waiting of those whose time is over."""
         for share, due_ms in list(self._shares.items()):
             if due_ms <= self._now_ms():
@@ -204,7 +204,7 @@ class BlockedSends:
                 command = command._replace(content=self._content(send.block))
             outcome = self._perform(send._replace(command=command), text)
             if outcome is not None and number:
-                send.transactions.refused(number, outcome)
+                send.transactions.note_refusal(number, outcome)
         elif send.block.persistent or send.txn:
             gone = Refused(0, send.block.count, InvalidDestinationError.code, "the destination was destroyed")
             send.session.peer.sent(send.attachment.handle, send.block.first_seq, send.block.count, (gone,))

@@ -230,7 +230,7 @@ class InlineLimit:
             and self._bytes < INLINE_RUN_BYTES
         )
 
-    def begin(self, size: int) -> None:
+    def count_group(self, size: int) -> None:
         """A group is committed in the engine's thread."""
         self._run += 1
         self._bytes += size
@@ -392,7 +392,7 @@ class ThreadCommitter:
                 self._wake.notify()
                 return
             group, size = self._waiting.take_group()
-            self._here.begin(size)
+            self._here.count_group(size)
         if not self._commit(group, self._engine.failed, self._engine.full, size):
             return
         self._here.took(self._store.last_ns)

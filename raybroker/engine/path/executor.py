@@ -115,7 +115,7 @@ class Executor:
         self._performing += 1
         try:
             time = self._time
-            outcome = destination.step(command, now_ms=time.look(), ahead_ms=time.ahead_ms)
+            outcome = destination.step(command, now_ms=time.read(), ahead_ms=time.ahead_ms)
             records: Sequence[LogEntry] = outcome.records
             effects, ordinal = outcome.after_durable, outcome.accepted
             durable = partial(self._release, destination, effects) if effects else None
@@ -156,7 +156,7 @@ class Executor:
         self._performing += 1
         try:
             records: list[LogEntry] = []
-            now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
+            now_ms, ahead_ms = self._time.read(), self._time.ahead_ms
             # Before the steps: what a command decides is staged no longer after it.
             waited = [
                 (destination.number, block)

@@ -30,7 +30,7 @@ class Wakeups:
             if self._alarm is not None:
                 self._alarm(at_ms)
 
-    def forget(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
         self._at.pop(number, None)
 
     def due(self, now_ms: int) -> list[int]:

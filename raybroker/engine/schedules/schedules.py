@@ -184,7 +184,7 @@ class Schedules:
 
     # ---- firing ----------------------------------------------------------------------------------------------------
 
-    def tick(self) -> None:
+    def fire_due(self) -> None:
         """Fire what is due."""
         now_ms = self._time.wall_ms()
         if now_ms < self._now_ms:
@@ -329,7 +329,7 @@ class Schedules:
         """Schedules that send there."""
         return sum(row.destination == destination.number for row in self.log.rows.values())
 
-    def rows(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+    def schedule_rows(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
         """What administrators see, of one destination or of all."""
         found = []
         for row in self.log.rows.values():

@@ -120,7 +120,7 @@ class Attachments:
         self._of_consumer[key] = attachment
         return before if before is not None and before.number in self.by_number else None
 
-    def end(self, destination: Destination) -> list[Attachment]:
+    def end_attachments(self, destination: Destination) -> list[Attachment]:
         """End all of a destination; returns them."""
         ended = [attachment for attachment in self.by_number.values() if attachment.destination is destination]
         for attachment in ended:

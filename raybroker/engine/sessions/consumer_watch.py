@@ -40,7 +40,7 @@ class HostConsumerWatch:
         self._watched: dict[Destination, _Watched] = {}
         self._by_session: dict[ClientSession, dict[int, Attachment]] = {}
 
-    def look(self, destination: Destination) -> None:
+    def after_command(self, destination: Destination) -> None:
         """A command of the destination was carried out: tell those who watch when the first consumer came, or the last
         one went."""
         watched = self._watched.get(destination)
@@ -60,7 +60,7 @@ class HostConsumerWatch:
         watched = self._watched.get(destination)
         if watched is None:
             watched = self._watched[destination] = _Watched(ready=bool(destination.queue_of))
-            self._observers.add(destination.number, self.look)
+            self._observers.add(destination.number, self.after_command)
         watched.attachments[attachment.number] = attachment
         return watched.ready
 
@@ -81,7 +81,7 @@ class HostConsumerWatch:
         del watched.attachments[attachment.number]
         if not watched.attachments:
             del self._watched[attachment.destination]
-            self._observers.remove(attachment.destination.number, self.look)
+            self._observers.remove(attachment.destination.number, self.after_command)
 
 
 class WatchRequests:

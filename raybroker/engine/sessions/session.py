@@ -119,7 +119,7 @@ class Session:
         """The session's transaction of that number; the first use begins a local one."""
         found = self.transactions.get(number)
         if found is None:
-            found = self.transactions[number] = self._parts.transactions.begin(self.client)
+            found = self.transactions[number] = self._parts.transactions.begin_transaction(self.client)
         return found
 
     # ---- messages --------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Session:
             send = Blocked(client, attachment, command, block, txn_number, self._parts.transactions)
             outcome = self._parts.blocked.send(send, attachment.send_timeout_ms)
         if number and outcome is not None:
-            self._parts.transactions.refused(number, outcome)
+            self._parts.transactions.note_refusal(number, outcome)
 
     def send_large(self, handle: int, floor: int, body: int, block: LargeBlock, txn_number: int = 0) -> None:
         """Do what :meth:`send` does, for a message whose body came ahead under the number ``body``."""
@@ -188,7 +188,7 @@ class Session:
         self._meters.acknowledged(attachment, ranges)
         self._perform(attachment.destination, cmd.Acknowledge(epoch, ranges, request))
 
-    def settle(
+    def settle_deliveries(
         self,
         handle: int,
         epoch: int,

@@ -57,7 +57,7 @@ class TransactionRequests:
         number = int(args["txn"])
         if number in session.transactions:
             raise ProtocolError(f"transaction {number} has begun already")
-        session.transactions[number] = self._transactions.begin(session.client, _key(args), "xa")
+        session.transactions[number] = self._transactions.begin_transaction(session.client, _key(args), "xa")
         session.peer.reply(request, {})
 
     def _stage(self, session: Session, request: int, args: Arguments) -> None:
@@ -133,7 +133,7 @@ class TransactionRequests:
         self._transactions.conclude(_key(args), lambda state: session.peer.reply(request, {"state": state}))
 
     def _forget(self, session: Session, request: int, args: Arguments) -> None:
-        self._transactions.forget(_key(args), lambda: session.peer.reply(request, {}))
+        self._transactions.forget_transaction(_key(args), lambda: session.peer.reply(request, {}))
 
     def _recover(self, session: Session, request: int, args: Arguments) -> None:
         session.peer.reply(request, self._transactions.recoverable())

@@ -110,7 +110,7 @@ class TxLog:
         latest = self._latest.get(key[:PREFIX_BYTES]) if len(key) == LOCAL_KEY_BYTES else None
         return latest is not None and latest > key
 
-    def forget(self, key: bytes) -> bool:
+    def forget_transaction(self, key: bytes) -> bool:
         """Nobody will ask again; True when it was remembered."""
         found = [self.shared.pop(key, None), self.outcomes.pop(key, None), self.heuristic.pop(key, None)]
         return any(outcome is not None for outcome in found)
@@ -134,7 +134,7 @@ class TxLog:
         elif word == HEURISTIC:
             self.heuristic[key] = HeuristicRow(number, key, *rest)
         else:
-            self.forget(key)
+            self.forget_transaction(key)
 
     def encode(self) -> bytes:
         """Encode the log for a checkpoint; ``decided`` is in the snapshots of the destinations by then."""

@@ -112,7 +112,7 @@ class Transactions:
 
     # ---- while it is open ------------------------------------------------------------------------------------------
 
-    def begin(self, session: ClientSession | None, key: bytes = b"", kind: str = "local") -> Transaction:
+    def begin_transaction(self, session: ClientSession | None, key: bytes = b"", kind: str = "local") -> Transaction:
         """A new transaction of a session; an XA branch that is open already is joined."""
         if kind == "xa":
             found = self.find(key)
@@ -124,7 +124,7 @@ class Transactions:
             ended = self.log.heuristic.get(key)
             if ended is not None:
                 raise IllegalStateError(f"a branch of that XID is {ended.state}; forget it before a new one")
-            self.log.forget(key)
+            self.log.forget_transaction(key)
         if len(self.by_number) >= TRANSACTIONS_MAX:
             raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
         now_ms = self._durations.now_ms()
@@ -195,7 +195,7 @@ class Transactions:
         transaction = self.by_number.get(number)
         return transaction is not None and transaction.takes(TransactionEvent.JOIN)
 
-    def refused(self, number: int, outcome: Outcome) -> None:
+    def note_refusal(self, number: int, outcome: Outcome) -> None:
         """What a destination said to messages of a transaction; a duplicate was taken before."""
         transaction = self.by_number.get(number)
         for effect in outcome.immediate if transaction is not None else ():
@@ -328,9 +328,9 @@ class Transactions:
         known = self.log.outcome(key)
         return "unknown" if known is None else "committed" if known else "rolled_back"
 
-    def forget(self, key: bytes, done: Done) -> None:
+    def forget_transaction(self, key: bytes, done: Done) -> None:
         """Everybody has heard how it ended."""
-        known = self.log.forget(key)
+        known = self.log.forget_transaction(key)
         self._executor.append([transaction_log.note(transaction_log.FORGOTTEN, 0, key)] if known else [], done)
 
     def recoverable(self) -> list[bytes]:
@@ -365,7 +365,7 @@ class Transactions:
         staged = (self.by_number[number] for number in destination.staged if number in self.by_number)
         return next((one.number for one in staged if one.state is TransactionState.PREPARED), None)
 
-    def tick(self) -> None:
+    def roll_back_overdue(self) -> None:
         """Roll back what has been open for too long."""
         if not self._timeout_ms:
             return
@@ -402,7 +402,7 @@ class Transactions:
             if transaction.kind == "xa" and self._config["imq.transaction.autorollback"]:
                 self.roll_back(transaction, unawaited)
 
-    def settle(self, number: int, commit: bool, done: Done) -> None:
+    def decide_by_hand(self, number: int, commit: bool, done: Done) -> None:
         """An administrator ends a transaction: commit only from PREPARED.
 
         For a prepared XA branch that is a heuristic decision; its manager is told when it asks.
@@ -428,7 +428,7 @@ class Transactions:
         if not commit:
             self._free(transaction)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def transaction_rows(self) -> list[dict[str, Any]]:
         """What administrators see: transactions that are open or prepared, and heuristic outcomes."""
         ended = [_heuristic_row(row) for row in self.log.heuristic.values()]
         return [self._row(transaction) for transaction in self.by_number.values()] + ended

@@ -90,7 +90,7 @@ class DestinationsPort:
             row["damaged"] = await self._damaged(type, name)
         return row
 
-    async def rows(self) -> list[Row]:
+    async def destination_rows(self) -> list[Row]:
         """One row a destination: type, name, auto_created, temporary, traits (its attributes), paused, and
         starts_paused: what stops at each start."""
         return [
@@ -139,7 +139,7 @@ class SubscriptionsPort:
         self._administration = administration
         self.changes = changes
 
-    async def rows(self, name: str | None) -> list[Row]:
+    async def subscription_rows(self, name: str | None) -> list[Row]:
         """Return the subscriptions of one topic, or of all: topic, client_id, name, durable, shared, selector,
         no_local, active, messages, consumers."""
         return self._inspection.subscriptions(name)
@@ -166,9 +166,9 @@ class SchedulesPort:
         self._schedules = schedules
         self.changes = changes
 
-    async def rows(self, type: str | None, name: str | None) -> list[Row]:
-        """See engine.schedules.schedules.Schedules.rows."""
-        return self._schedules.rows(type, name)
+    async def schedule_rows(self, type: str | None, name: str | None) -> list[Row]:
+        """See engine.schedules.schedules.Schedules.schedule_rows."""
+        return self._schedules.schedule_rows(type, name)
 
     @durable
     async def destroy(self, done: Done, id: str) -> None:

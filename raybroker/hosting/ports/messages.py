@@ -222,7 +222,7 @@ class DamagedPort:
         self._report = report
         self._changes = changes
 
-    async def rows(self, type: str, name: str) -> list[Row]:
+    async def damaged_rows(self, type: str, name: str) -> list[Row]:
         """What the store cannot give back whole of a halted destination: block, messages, ids, error. It is looked
         through once, a few blocks at a time."""
         destination = self._registry.named(type, name)
@@ -246,7 +246,7 @@ class DamagedPort:
                 raise StoreError(f"{DMQ} was not reached; {count} damaged messages were skipped, the others were not")
             count += damaged.mask.bit_count()
         if destination.number in self._registry.halted:
-            self._quarantine.forget(destination)
+            self._quarantine.forget_destination(destination)
             self._report(f"[B2165] {count} damaged messages of {type} {name} were skipped; records are in {DMQ}")
         return count
 
@@ -256,7 +256,7 @@ class DamagedPort:
             return []
         if destination.number not in quarantine.known:
             found: list[Damaged] = []
-            for looked, damaged in enumerate(quarantine.look(destination)):
+            for looked, damaged in enumerate(quarantine.read_blocks(destination)):
                 if damaged is not None:
                     found.append(damaged)
                 if looked % LOOK_STEP == LOOK_STEP - 1:

@@ -29,9 +29,9 @@ class PoolsPort:
         self._registry = registry
         self._administration = administration
 
-    async def rows(self) -> list[Row]:
-        """See engine.destinations.pools.Pools.rows."""
-        return self._pools.rows()
+    async def pool_rows(self) -> list[Row]:
+        """See engine.destinations.pools.Pools.pool_rows."""
+        return self._pools.pool_rows()
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
         """Give back what the host does not use of a pool: version and lease of its share, how many blocks
@@ -52,5 +52,5 @@ class PoolsPort:
                 await asyncio.sleep(0)
 
     async def effective(self, type: str, name: str) -> Row:
-        """What policies make of a destination's attributes: see engine.destinations.policies.HostPolicies.row."""
-        return self._policies.row(self._registry.definition(self._registry.named(type, name)))
+        """What policies make of a destination's attributes: see ``HostPolicies.policy_row``."""
+        return self._policies.policy_row(self._registry.definition(self._registry.named(type, name)))

@@ -29,7 +29,7 @@ class ProcessPort:
 
     async def stop_intake(self) -> None:
         """Have all producers wait from now on: the broker is about to end the host."""
-        self._protection.end()
+        self._protection.hold_everyone()
 
     async def configure(self, changed: Row) -> None:
         """Have exactly these properties differ from the configuration."""
@@ -38,4 +38,4 @@ class ProcessPort:
     async def memory_elsewhere(self, nbytes: int) -> None:
         """What the other processes of the broker use counts against the limit of its memory, too."""
         self._used.elsewhere_bytes = nbytes
-        self._protection.look()
+        self._protection.check_memory()

@@ -46,7 +46,7 @@ class StorePort:
         self._registry = registry
         self._changes = changes
 
-    async def rows(self) -> list[Row]:
+    async def store_rows(self) -> list[Row]:
         """One row: the store's sizes and how full it is (:func:`figures`), compressed_blocks, compression_saved_bytes,
         not_compressed_because, and ``destinations``: rows of type, name, blocks, bytes for their live blocks."""
         usage = await asyncio.to_thread(self._store.usage)

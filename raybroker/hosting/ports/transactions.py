@@ -20,18 +20,18 @@ class TransactionsPort:
         self._transactions = transactions
         self.changes = changes
 
-    async def rows(self) -> list[Row]:
+    async def transaction_rows(self) -> list[Row]:
         """id, key, kind (local, xa), state, xid, client_id, connection, messages, acks, created_ms, coordinator."""
         from raybroker.model.naming.xid import Xid
 
-        rows = self._transactions.rows()
+        rows = self._transactions.transaction_rows()
         for row in rows:
             row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None
         return rows
 
     @durable
-    async def settle(self, done: Done, id: int, commit: bool) -> None:
-        self._transactions.settle(id, commit, done)
+    async def decide_by_hand(self, done: Done, id: int, commit: bool) -> None:
+        self._transactions.decide_by_hand(id, commit, done)
 
     async def outcome(self, key: str) -> str:
         """committed, rolled_back, prepared, started or unknown."""
@@ -44,8 +44,8 @@ class TransactionsPort:
         self._transactions.decide(bytes.fromhex(key), commit, done)
 
     @durable
-    async def forget(self, done: Done, key: str) -> None:
-        self._transactions.forget(bytes.fromhex(key), done)
+    async def forget_transaction(self, done: Done, key: str) -> None:
+        self._transactions.forget_transaction(bytes.fromhex(key), done)
 
 
 class HandoverPort:

@@ -40,7 +40,7 @@ def plan(now: Definitions, wanted: Definitions, place: KindPlace, *, prune: bool
     for kind in reversed(KINDS) if prune else KINDS:
         for key in kind.unwanted(planning):
             if prune:
-                kind.end(planning, key)
+                kind.plan_end(planning, key)
             else:
                 left.append(f"{kind.name} {kind.shown(key)}")
     touched = {(step.kind, step.name) for step in planning.steps}

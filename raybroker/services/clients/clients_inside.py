@@ -17,7 +17,7 @@ class HostClientsInside:
     def __init__(self, service: NativeService) -> None:
         self._service = service
 
-    async def rows(self) -> list[dict[str, Any]]:
+    async def client_rows(self) -> list[dict[str, Any]]:
         """One for each connection that is in: id (of the client's connection), client_id, address, what the client says
         of itself, producers, consumers, destinations, consumer_ids and consumer_keys."""
         found = []
@@ -36,12 +36,12 @@ class HostClientsInside:
                 )
         return found
 
-    async def end(self, ids: Collection[str], why: str) -> list[str]:
+    async def end_clients(self, ids: Collection[str], why: str) -> list[str]:
         """End these clients here, and take none of them any more; returns those that had a connection."""
         self._service.ended.add(ids, why)
         wanted, found = frozenset(ids), set()
         for connection in list(self._service.connections):
             if connection.guest is None and connection.identity[0] in wanted:
                 found.add(connection.identity[0])
-                connection.end(why)
+                connection.end_for_good(why)
         return sorted(found)

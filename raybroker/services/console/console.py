@@ -199,7 +199,7 @@ class Console:
             case "DELETE":
                 session = self._current(request)
                 _require_token(request, session)
-                self._sessions.end(session)
+                self._sessions.end_session(session)
                 return Response(None, 204, {"Set-Cookie": _cookie(request, "", 0)})
         return not_understood(request, "DELETE, GET, HEAD, POST")
 
@@ -264,7 +264,7 @@ class Console:
         sort = query.get("sort", "name")
         if sort not in SORTS:
             raise RefusedError(f"sort={sort!r:.80}; there are {', '.join(SORTS)}", 400)
-        sampled = await self._figures.rows(_listed(user))
+        sampled = await self._figures.sample(_listed(user))
         count, rows = page(
             sampled.rows,
             type=query.get("type", ""),
@@ -288,7 +288,7 @@ class Console:
 
     async def _history(self, request: Request, user: Any) -> Response:
         query, samples = request.state.query, self._samples
-        rows = samples.history.rows((query.get("type", ""), query.get("name", "")))
+        rows = samples.history.slot_rows((query.get("type", ""), query.get("name", "")))
         return answered({"rows": rows, "every_s": samples.every_s, "slots": SLOTS})
 
 

@@ -84,7 +84,7 @@ class Figures:
         """Something was changed: the next one who asks gets new rows."""
         self._last = None
 
-    async def rows(self, ask: Ask) -> Sampled:
+    async def sample(self, ask: Ask) -> Sampled:
         """The rows; raises what asking raises."""
         async with self._asking:
             last = self._last

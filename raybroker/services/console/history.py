@@ -90,7 +90,7 @@ class History:
                 self._write(self._kept[key], [_NONE] * _WIDTH)
         self._slot += 1
 
-    def rows(self, key: Key = ALL) -> list[list[Any]]:
+    def slot_rows(self, key: Key = ALL) -> list[list[Any]]:
         """Rows of (milliseconds since 1970, messages held, in and out each second), oldest first, None for what is not
         known; from the first slot on in which it was there."""
         kept = self._kept.get(key)

@@ -53,9 +53,9 @@ class ConsoleSessions:
         self._sweep()
         own = [session for session in self._sessions.values() if session.name == name]
         if len(own) >= OF_USER_MAX:
-            self.end(min(own, key=lambda session: session.used_s))
+            self.end_session(min(own, key=lambda session: session.used_s))
         if len(self._sessions) >= SESSIONS_MAX:
-            self.end(min(self._sessions.values(), key=lambda session: session.used_s))
+            self.end_session(min(self._sessions.values(), key=lambda session: session.used_s))
         key = self._draw(_TOKEN_BYTES).hex()
         digest = self._digests.digest(key)
         made = self._sessions[digest] = ConsoleSession(
@@ -70,19 +70,19 @@ class ConsoleSessions:
         if session is None:
             return None
         if self._is_over(session):
-            self.end(session)
+            self.end_session(session)
             return None
         if used:
             session.used_s = self._now_s()
         return session
 
-    def end(self, session: ConsoleSession) -> None:
+    def end_session(self, session: ConsoleSession) -> None:
         self._sessions.pop(session.digest, None)
 
     def end_of(self, name: str) -> None:
         """End all sessions of a user."""
         for session in [session for session in self._sessions.values() if session.name == name]:
-            self.end(session)
+            self.end_session(session)
 
     def _is_over(self, session: ConsoleSession) -> bool:
         now_s = self._now_s()
@@ -90,4 +90,4 @@ class ConsoleSessions:
 
     def _sweep(self) -> None:
         for session in [session for session in self._sessions.values() if self._is_over(session)]:
-            self.end(session)
+            self.end_session(session)

@@ -391,7 +391,7 @@ class HttpConnection(asyncio.Protocol):
         served = web_socket(self._transport, self._scope(request), serving.connections.discard)
         serving.connections.add(served)
         self._transport.raw.set_protocol(served)
-        work = served.begin(request.target, list(request.headers), after)
+        work = served.shake_hands(request.target, list(request.headers), after)
         if work is not None:
             serving.carry_out(work)
 

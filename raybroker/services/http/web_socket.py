@@ -73,7 +73,7 @@ class ServedWebSocket(asyncio.Protocol):
         """For the next ping, for its answer, or for the end."""
         self._watch = UnreadWatch(guard.unread_s, transport, self._give_up)
 
-    def begin(
+    def shake_hands(
         self, target: bytes, headers: Sequence[tuple[bytes, bytes]], after: bytes
     ) -> Coroutine[Any, Any, None] | None:
         """What the application does with it; None: it was refused. ``after``: what has come behind the head."""

@@ -89,7 +89,7 @@ class Backend(Protocol):
         """All hosts have said what they serve: what is not known is not there."""
         ...
 
-    async def ask(self, method: str, args: list[Any]) -> Any:
+    async def answer_service(self, method: str, args: list[Any]) -> Any:
         """One of ASKED by name."""
         ...
 
@@ -181,7 +181,7 @@ class ConnectionServices:
             broker,
             metadata.version("raybroker"),
             self._doors,
-            self.refused,
+            self.client_refused,
             most=config["raybroker.portmapper.connections_max"],
             of_address=config["raybroker.portmapper.address_connections_max"],
         )
@@ -291,9 +291,9 @@ class ConnectionServices:
 
     # ---- what a service asks ---------------------------------------------------------------------------------------
 
-    def refused(self, peer: str, why: str) -> None:
+    def client_refused(self, peer: str, why: str) -> None:
         """A client was not let in."""
-        self._refusals.refused(peer, why)
+        self._refusals.count_refusal(peer, why)
 
     def probing(self, address: str) -> None:
         """The broker looks from there whether somebody listens, and says nothing."""
@@ -337,7 +337,7 @@ class ConnectionServices:
                     why = self._why_no_more(listener, control, users)
                     if why:
                         LOG.info("[B1069] connection %s from %s: %s", control.id, control.peer, why)
-                        self.end(control, why)
+                        self.end_client(control, why)
 
     def _why_no_more(self, listener: ServiceListener, control: Control, users: Mapping[str, UserEntry]) -> str:
         """Why a client may not stay, "" when he may."""
@@ -393,10 +393,12 @@ class ConnectionServices:
         if method == "doors":
             return await self._backend.doors(inside=inside)
         if method in ("brokers", "brokers_changed", "settings"):
-            return self._backend.settings() if method == "settings" else await self._backend.ask(method, args)
+            return (
+                self._backend.settings() if method == "settings" else await self._backend.answer_service(method, args)
+            )
         raise NotSupportedError(f"an admin service carries administration alone, not {method}; connect to jms")
 
-    async def ask(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
+    async def answer_client(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
         """Answer a client of a NORMAL service."""
         user = control.user
         assert user is not None
@@ -408,7 +410,7 @@ class ConnectionServices:
             access = self.security.access(service)
             access.require(user, AccessRequest("topic", topic, "consume"))
             self._require_create(access, user, "topic", topic)
-            return await self._subscribe(user, wanted, lambda: self._backend.ask(method, args))
+            return await self._subscribe(user, wanted, lambda: self._backend.answer_service(method, args))
         if method == "unsubscribe":
             await self._require_unsubscribe(self.security.access(service), user, *args)
         if method == "settings":
@@ -427,11 +429,11 @@ class ConnectionServices:
                 TEMPORARY,
                 user.name,
                 ("", ""),
-                lambda: self._backend.ask(method, args),
+                lambda: self._backend.answer_service(method, args),
                 self._there,
                 lambda name: (kind, str(name)),
             )
-        return await self._backend.ask(method, args)
+        return await self._backend.answer_service(method, args)
 
     async def _there(self, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Return the destinations that there are, or may be."""
@@ -509,11 +511,12 @@ class ConnectionServices:
             raise ConfigError(refusals.of_absent_service(name))
         return found
 
-    def rows(self) -> list[Row]:
+    def service_rows(self) -> list[Row]:
         """All services, active or not."""
         consoles = self.consoles()
         found = {
-            name: {**listener.row(), "console": consoles.get(name, "")} for name, listener in self.listeners.items()
+            name: {**listener.service_row(), "console": consoles.get(name, "")}
+            for name, listener in self.listeners.items()
         }
         absent = {
             "port": 0,
@@ -539,10 +542,10 @@ class ConnectionServices:
         ]
 
     async def counted_rows(self) -> list[Row]:
-        """Return what :meth:`rows` does, with what the services' connections to hosts carried, since the hosts were
-        started."""
+        """Return what :meth:`service_rows` does, with what the services' connections to hosts carried, since the
+        hosts were started."""
         traffic = await self._backend.guest_traffic()
-        return [{**row, **dict.fromkeys(TRAFFIC, 0), **traffic.get(row["service"], {})} for row in self.rows()]
+        return [{**row, **dict.fromkeys(TRAFFIC, 0), **traffic.get(row["service"], {})} for row in self.service_rows()]
 
     async def pause(self, name: str) -> None:
         """New clients get an error, and nothing of the others is processed. Raises ConfigError for an ADMIN service."""
@@ -653,7 +656,7 @@ class ConnectionServices:
             await self._end_connections(control, why)
         return [control.id for control in found]
 
-    def end(self, control: Control, reason: str) -> None:
+    def end_client(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""
         self._loops.once(f"the end of connection {control.id}", self._end_connections(control, reason))
 

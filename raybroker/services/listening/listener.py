@@ -59,7 +59,7 @@ class Services(Protocol):
     user_max: int
     security: ServiceSecurity
 
-    def refused(self, peer: str, why: str) -> None: ...
+    def client_refused(self, peer: str, why: str) -> None: ...
 
     def is_probe(self, peer: str) -> bool:
         """Whether the broker itself has looked from there whether somebody listens."""
@@ -73,7 +73,7 @@ class Services(Protocol):
         """What every client is told that has logged in; ``inside``: a gateway that does so for its client."""
         ...
 
-    async def ask(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
+    async def answer_client(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
         """Answer a client of a NORMAL service."""
         ...
 
@@ -81,7 +81,7 @@ class Services(Protocol):
         """Answer a client of an ADMIN service. ``inside``: it is a gateway's."""
         ...
 
-    def end(self, control: Control, reason: str) -> None:
+    def end_client(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""
         ...
 
@@ -165,7 +165,7 @@ class ServiceListener:
     def _arrived(self, taken: socket.socket, peer: str, origin: Origin = ITSELF) -> None:
         def refuse(why: str) -> None:
             taken.close()
-            self.refused(peer, why)
+            self.client_refused(peer, why)
 
         address = peer.rpartition(":")[0]
         self.accepted += 1
@@ -192,7 +192,7 @@ class ServiceListener:
                 await self._open_control(taken, peer, origin)
         except (OSError, TimeoutError, BrokerError) as error:
             taken.close()
-            self.refused(peer, str(error) or "it has not said what it wants in time")
+            self.client_refused(peer, str(error) or "it has not said what it wants in time")
         except BaseException:
             taken.close()
             raise
@@ -294,11 +294,11 @@ class ServiceListener:
             **await services.told(inside=control.origin.gateway),
         }
 
-    async def ask(self, control: Control, method: str, args: list[Any]) -> Any:
+    async def answer_client(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":
             return await self._ask_admin(control, method, args)
         try:
-            return await self._services.ask(self.name, control, method, args)
+            return await self._services.answer_client(self.name, control, method, args)
         except SecurityError as error:
             self._audit("denied", control, REFUSED, what=method, reason=str(error))
             raise
@@ -337,11 +337,11 @@ class ServiceListener:
             control.peer,
             reason,
         )
-        self._services.end(control, reason)
+        self._services.end_client(control, reason)
 
     def denied(self, control: Control, login: Exchange | None, why: str) -> None:
         reason = (login.why if login is not None else "") or why
-        self.refused(control.peer, reason)
+        self.client_refused(control.peer, reason)
         locked = login is not None and login.locked
         self._audit(
             "lockout" if locked else "login",
@@ -351,11 +351,11 @@ class ServiceListener:
             reason=reason,
         )
 
-    def refused(self, address: str, why: str) -> None:
+    def client_refused(self, address: str, why: str) -> None:
         if self._services.is_probe(address):
             return
         self.refused_count += 1
-        self._services.refused(address, why)
+        self._services.client_refused(address, why)
 
     def gone(self, control: Control) -> None:
         self._open.pop(control, None)
@@ -368,7 +368,7 @@ class ServiceListener:
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
-    def row(self) -> Row:
+    def service_row(self) -> Row:
         return {
             "service": self.name,
             "kind": self.kind,

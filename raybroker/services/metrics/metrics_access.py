@@ -78,7 +78,7 @@ class MetricsAccess:
         except SecurityError as error:
             raise NotAdmittedError(str(error)) from None
         exchange = self._basic.exchange(LoginPeer(address))
-        exchange.begin(given.user)
+        exchange.make_challenge(given.user)
         identity, _ = await exchange.finish(given.password)
         if ADMIN_GROUP not in identity.user.groups:
             raise NotAdmittedError(f"user {given.user!r:.140} may not see metrics: that is for the group {ADMIN_GROUP}")

@@ -211,7 +211,7 @@ class MetricsEndpoint:
         bound = bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG)
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
         guard = Guard(
-            self._refusals.refused,
+            self._refusals.count_refusal,
             most=self._most,
             of_address=self._of_address,
             headers_s=REQUEST_TIMEOUT_S,
@@ -258,7 +258,7 @@ class MetricsEndpoint:
         try:
             return await self._respond(request)
         except SecurityError as error:
-            self._refusals.refused(request.client.host if request.client else "", f"metrics: {error}")
+            self._refusals.count_refusal(request.client.host if request.client else "", f"metrics: {error}")
             if isinstance(error, NotAdmittedError):
                 return _refused(RefusedError(str(error), 403, _FRESH))
             return _refused(RefusedError(str(error), 401, {"WWW-Authenticate": REALM, **_FRESH}))

@@ -111,9 +111,9 @@ class LoginDoor(Protocol):
         """The login has failed; ``why`` is what the client is told."""
         ...
 
-    async def ask(self, control: Control, method: str, args: list[Any]) -> Any: ...
+    async def answer_client(self, control: Control, method: str, args: list[Any]) -> Any: ...
 
-    def refused(self, address: str, why: str) -> None: ...
+    def client_refused(self, address: str, why: str) -> None: ...
 
     def gone(self, control: Control) -> None: ...
 
@@ -182,7 +182,7 @@ class Control:
         if loop.time() - due_s > LATE_S:  # The loop was busy: what the client has sent in time is not read yet.
             self._deadline = loop.call_later(READ_S, self._too_slow, seconds, loop.time() + READ_S)
             return
-        self._door.refused(self.peer, "it has not logged in in time")
+        self._door.client_refused(self.peer, "it has not logged in in time")
         if self._requests:  # A stranger who has asked for nothing learns nothing.
             self.close(RequestTimeoutError.code, f"a step of the login took longer than {seconds:g} s: it was too slow")
         else:
@@ -195,7 +195,7 @@ class Control:
 
     def give_up(self, why: str) -> None:
         """End it at once."""
-        self._door.refused(self.peer, why)
+        self._door.client_refused(self.peer, why)
         self.link.abort()
 
     def _frames(self, frames: list[wire.Frame]) -> None:
@@ -245,7 +245,7 @@ class Control:
                 return self._long_answers.piece(int(args["number"]))
             if op != "ask":
                 raise ProtocolError(f"unknown request {op!r:.40}; the user has logged in")
-            return await self._door.ask(self, str(args["method"]), list(args["args"]))
+            return await self._door.answer_client(self, str(args["method"]), list(args["args"]))
         match op:
             case "mechanisms":
                 return self._door.mechanisms()
@@ -263,7 +263,7 @@ class Control:
         try:
             self.mechanism = str(args.get("mechanism", DIGEST))
             login = self._login = self._door.login(self, self.mechanism)
-            challenge = login.begin(str(args["first"]))
+            challenge = login.make_challenge(str(args["first"]))
         except NotSupportedError:
             raise
         except BrokerError as error:
@@ -339,7 +339,7 @@ class Control:
         for task in self._asked:
             task.cancel()
         if self.user is None and isinstance(error, ProtocolError | SecurityError) and self._login is None:
-            self._door.refused(self.peer, str(error))
+            self._door.client_refused(self.peer, str(error))
         self._door.gone(self)
 
     def close(self, code: str, text: str) -> None:

@@ -84,7 +84,7 @@ class Guest:
         self.claims = self._redeem(token)
         return self.claims is not None
 
-    def refused(self, kind: str, name: str, operation: str) -> str:
+    def why_denied(self, kind: str, name: str, operation: str) -> str:
         """Why the user may not do that any more, "" when he may."""
         from raybroker.security.access_rules import AccessRequest
 

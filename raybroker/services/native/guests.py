@@ -131,7 +131,7 @@ class Guests:
         for connection in list(self._service.connections):
             guest = connection.guest
             if guest is not None and guest.claims is not None and guest.claims["rules"] in changed:
-                connection.revoke(guest.refused)
+                connection.revoke(guest.why_denied)
 
     def _audit_of(self, claims: dict[str, Any]) -> Audit:
         told = claims.get("audit") or {}
@@ -196,7 +196,7 @@ class Guests:
             found = self._tls[security] = self._keystore(security)
         return found.context()
 
-    async def rows(self) -> list[dict[str, Any]]:
+    async def connection_rows(self) -> list[dict[str, Any]]:
         """One for each connection that is in: connection, user, service, producers, consumers, and what it carried."""
         return [
             {**connection.guest.claims, **connection.counts(), **connection.traffic()}
@@ -210,11 +210,11 @@ class Guests:
     async def traffic(self) -> dict[str, Traffic]:
         """Service → what its connections carried since the host was started, those that have ended too."""
         found = {service: Counter(counts) for service, counts in self._gone.items()}
-        for row in await self.rows():
+        for row in await self.connection_rows():
             found.setdefault(row["service"], Counter()).update({key: row[key] for key in TRAFFIC})
         return {service: dict(counts) for service, counts in found.items()}
 
-    async def close(self, connection: str, reason: str) -> int:
+    async def end_connections(self, connection: str, reason: str) -> int:
         """End the connections of a client; returns how many there were."""
         gone = [
             known
@@ -222,7 +222,7 @@ class Guests:
             if known.guest is not None and (known.guest.claims or {}).get("connection") == connection
         ]
         for known in gone:
-            known.end(reason)
+            known.end_for_good(reason)
         return len(gone)
 
     async def pause(self, service: str, paused: bool) -> None:

@@ -126,7 +126,7 @@ class NativeConnection:
 
     def _check_handshake(self) -> None:
         if self._session is None:
-            self._service.refused(self, "it has not shown the cluster's token in time")
+            self._service.connection_refused(self, "it has not shown the cluster's token in time")
             self.link.abort()
 
     def _frames(self, frames: list[wire.Frame]) -> None:
@@ -163,7 +163,7 @@ class NativeConnection:
                         self._require_no_sender(frame.block)
                     session.send_large(frame.handle, frame.floor, frame.body, frame.block, frame.txn)
                 elif isinstance(frame, wire.SettleFrame):
-                    session.settle(*frame)
+                    session.settle_deliveries(*frame)
                 elif isinstance(frame, (wire.BegunFrame, wire.TakenFrame)):
                     (session.begun if isinstance(frame, wire.BegunFrame) else session.taken)(*frame)
                 elif isinstance(frame, wire.RecalledFrame):
@@ -194,7 +194,7 @@ class NativeConnection:
                 elif isinstance(frame, wire.PongFrame):
                     self._answered(frame.nonce)
         finally:
-            turn.end(alone=alone)
+            turn.finish_frames(alone=alone)
         if self.link.congested and not self._unread:
             self._unread = True
             self.link.pause_reading()
@@ -221,7 +221,7 @@ class NativeConnection:
         """Raises ConnectionEndedError for a client that an administrator has ended, and tells it so."""
         why = self._service.ended.why(str(hello.args.get("connection", "")))
         if why is not None and self.guest is None:
-            self._service.refused(self, why)
+            self._service.connection_refused(self, why)
             self.failed(hello.request, ConnectionEndedError.code, why)
             raise ConnectionEndedError(why)
 
@@ -229,7 +229,7 @@ class NativeConnection:
         """The client has said who it is; it is in, or its client id was refused."""
         client, name = session.client, _shown(args.get("client_id"), args.get("connection"))
         if (client.client_id, client.connection) != (args.get("client_id"), str(args.get("connection", ""))):
-            self._service.refused(self, f"{name} cannot have its client id now")
+            self._service.connection_refused(self, f"{name} cannot have its client id now")
         elif not self._name:
             self._name = name
             self.told = {key: str(args[key])[:SHOWN_CHARS_MAX] for key in TOLD if key in args}
@@ -283,7 +283,7 @@ class NativeConnection:
         try:
             require_no_sender(block)
         except SecurityError as error:
-            self.end(str(error))  # Without the reason it would come again, and send them again.
+            self.end_for_good(str(error))  # Without the reason it would come again, and send them again.
             raise
 
     def traffic(self) -> Traffic:
@@ -344,7 +344,7 @@ class NativeConnection:
     def _give_up(self, why: str) -> None:
         """It does not read."""
         if not self._name:
-            self._service.refused(self, why)
+            self._service.connection_refused(self, why)
         self.link.close(ResourceAllocationError(why))
         self.link.abort()
 
@@ -355,7 +355,7 @@ class NativeConnection:
             self._deadline.cancel()
         self._service.closed(self)
         if self._session is None and isinstance(error, SecurityError | ProtocolError):
-            self._service.refused(self, str(error))
+            self._service.connection_refused(self, str(error))
         if self._name:
             LOG.info("[B1066] %s from %s is gone%s", self._name, self.peer, f": {error}" if error else "")
         if self._session is not None:
@@ -439,7 +439,7 @@ class NativeConnection:
         self.link.write(wire.event("closing", {"code": code, "text": text}))
         self.link.close(from_code(code, text))
 
-    def end(self, why: str) -> None:
+    def end_for_good(self, why: str) -> None:
         """End it for good, and tell the client why; one that does not read that is cut off."""
         asyncio.get_running_loop().call_later(END_TIMEOUT_S, self.link.abort)
         self.close(ConnectionEndedError.code, why)
@@ -459,7 +459,7 @@ class RefusalLog:
         self._told_ns = monotonic_ns() - int(REFUSALS_TOLD_EVERY_S * 1e9)
         self._untold = 0
 
-    def refused(self, peer: str, why: str) -> None:
+    def count_refusal(self, peer: str, why: str) -> None:
         """One more, from that address."""
         self._untold += 1
         now_ns = self._now_ns()
@@ -547,17 +547,17 @@ class NativeService:
             self._loops.keep("pings of clients", self._ping_all)
         if len(self.connections) > self.connections_max:
             limit = f"raybroker.connections_max={self.connections_max}"
-            self.refused(connection, f"{limit} connections are open; close some or raise it")
+            self.connection_refused(connection, f"{limit} connections are open; close some or raise it")
             connection.link.close(ResourceAllocationError(f"too many connections: {limit}"))
 
-    def refused(self, connection: NativeConnection, why: str) -> None:
+    def connection_refused(self, connection: NativeConnection, why: str) -> None:
         """A client was not let in."""
         self.refused_at(connection.peer, why)
 
     def refused_at(self, peer: str, why: str) -> None:
         """A client at that address was not let in."""
         self.refused_count += 1
-        self._refusals.refused(peer, why)
+        self._refusals.count_refusal(peer, why)
 
     def closed(self, connection: NativeConnection) -> None:
         if connection in self.connections:
@@ -590,7 +590,7 @@ class NativeService:
             "packets_out_total": packets_out,
             "packet_in_bytes_total": bytes_in,
             "packet_out_bytes_total": bytes_out,
-            "round_trip_seconds": self.round_trips.row(),
+            "round_trip_seconds": self.round_trips.as_row(),
         }
 
     async def _ping_all(self) -> None:

@@ -20,8 +20,8 @@ ALONE_BYTES_MAX: Final = 32 << 10
 class Turn:
     """One object for all turns of an event loop, one after another.
 
-    under_way   somebody calls :meth:`end`, or :meth:`flush`, when the turn is over
-    handling    frames are being handled: :meth:`end` is still to do what is put off
+    under_way   somebody calls :meth:`finish_frames`, or :meth:`flush`, when the turn is over
+    handling    frames are being handled: :meth:`finish_frames` is still to do what is put off
     latest      whose frames came last
     confirming  write the confirmations of connections that have some; each adds its own once during a turn
     later       what is to be done at the end of the turn
@@ -37,7 +37,7 @@ class Turn:
         self.later: list[Callable[[], object]] = []
         self.committer: Committer | None = None
 
-    def end(self, *, alone: bool) -> None:
+    def finish_frames(self, *, alone: bool) -> None:
         """The frames of a connection were handled.
 
         ``alone``: there was one frame, and since the connection's last frames no other connection has sent any.

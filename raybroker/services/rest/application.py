@@ -161,7 +161,7 @@ class Application(WebApplication[UserConnection]):
         queue = request.path_params["name"]
         async with self.bodies.json(request) as data:
             found = models.parsed(adapter, data)
-            results = await user.settle(queue, found["receipts"], outcome, found.get("delay_ms"))
+            results = await user.settle_receipts(queue, found["receipts"], outcome, found.get("delay_ms"))
         missed = [row for row in results if row["outcome"] != outcome]
         if not missed:
             return answered({"results": results})

@@ -155,7 +155,7 @@ class PollSession:
             if self._waiter is waiter:
                 loop.remove_reader(self._own.fileno())
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.ended = True
         if self.expiry is not None:
             self.expiry.cancel()
@@ -261,7 +261,7 @@ class LongPoll:
     def _leave(self, key: str) -> None:
         session = self.sessions.pop(key, None)
         if session is not None:
-            session.end()
+            session.close()
             self._addresses[session.address] -= 1
             if self._addresses[session.address] <= 0:
                 del self._addresses[session.address]

@@ -253,7 +253,7 @@ class UserConnection:
                 self._later(self._give_back([message]))
                 continue
             held.append(MessageHeld(**row, receipt=receipt, delivery_count=message.delivery_count))
-            message.forget()
+            message.drop_content()
             self.leases.hold(receipt, Lease(message, queue, until_s))
         if unreadable is not None and not held:
             raise unreadable
@@ -266,7 +266,7 @@ class UserConnection:
 
     async def give_up(self, queue: str, held: Iterable[MessageHeld]) -> None:
         """Nobody takes the answer: its messages go back as if they had not been received."""
-        await self.settle(queue, [row["receipt"] for row in held], "released", None)
+        await self.settle_receipts(queue, [row["receipt"] for row in held], "released", None)
 
     def _over(self, timer: int, receipts: list[str]) -> None:
         del self._timers[timer]
@@ -289,7 +289,9 @@ class UserConnection:
             with contextlib.suppress(BrokerError):
                 await message.release()
 
-    async def settle(self, queue: str, receipts: list[str], outcome: str, delay_ms: int | None) -> list[Settled]:
+    async def settle_receipts(
+        self, queue: str, receipts: list[str], outcome: str, delay_ms: int | None
+    ) -> list[Settled]:
         """What became of each receipt; ``outcome``: "acknowledged" or "released"."""
         told = [self._redeem(queue, receipt, outcome, delay_ms) for receipt in receipts]
         waiting = [row.answer for row in told if isinstance(row, _Asked)]

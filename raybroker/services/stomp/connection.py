@@ -148,7 +148,7 @@ class StompConnection(asyncio.Protocol):
         if working is not asyncio.current_task(self._loop):
             working.cancel()
 
-    def end(self, error: BrokerError) -> None:
+    def end_with(self, error: BrokerError) -> None:
         """The broker has ended the connection behind this one, or the server shuts down."""
         self.output.fail(error, None)
 
@@ -242,7 +242,7 @@ class StompConnection(asyncio.Protocol):
             headers.get("passcode", ""),
             headers.get("client-id") or None,
             version,
-            self.end,
+            self.end_with,
         )
         try:
             await core.start()

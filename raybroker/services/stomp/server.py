@@ -47,7 +47,9 @@ def stomp_server(
 
     def make(gateway: Gateway) -> StompServer:
         answers = Answers.from_config(config, timeout_s=None)
-        broker = StompBroker(gateway, limits, version, RefusalLog(now_ns).refused, tls=tls is not None, answers=answers)
+        broker = StompBroker(
+            gateway, limits, version, RefusalLog(now_ns).count_refusal, tls=tls is not None, answers=answers
+        )
         return StompServer(broker, tls)
 
     return make
@@ -143,7 +145,7 @@ class StompServer:
             self._bound.close()
         connections = list(self._connections)
         for connection in connections:
-            connection.end(ConnectionLostError("the broker shuts down"))
+            connection.end_with(ConnectionLostError("the broker shuts down"))
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await asyncio.gather(*(connection.ended() for connection in connections))

@@ -145,7 +145,7 @@ class StompSubscription:
         headers.setdefault(CONTENT_TYPE, content_type)
         frame = encode(StompFrame("MESSAGE", headers, body), self._version)
         if self.ack != AUTO:
-            message.forget()
+            message.drop_content()
             self._unacknowledged[serial] = message
             self._by_id[headers["message-id"]] = serial
         return frame

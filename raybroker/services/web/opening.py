@@ -77,7 +77,7 @@ def server_of(
     bounds = Bounds.from_config(config)
     ws_bytes = config["raybroker.http.websocket_bytes_max"]
     guard = Guard(
-        RefusalLog(SystemClock().monotonic_ns).refused,
+        RefusalLog(SystemClock().monotonic_ns).count_refusal,
         most=config["raybroker.http.connections_max"],
         of_address=config["raybroker.http.address_connections_max"],
         headers_s=config["raybroker.http.headers_timeout"],

@@ -331,7 +331,7 @@ class Journal:
             if self._reclaimer.step(self._checkpoint, budget_bytes):
                 self._work = True
                 return True
-        self._log.look(crowded=self._crowded)
+        self._log.follow_time(crowded=self._crowded)
         if self._log.roomy:
             self._log.trim()
         return self._log.prepare(budget_bytes)
@@ -340,7 +340,7 @@ class Journal:
         """True when ``maintain`` would give back room that the log does not need as it is used now; in any thread."""
         with suppress(OSError):  # The next commit says what is wrong with the disk.
             self._crowded = self._io.free_bytes(self.directory) < self._segment_bytes
-        self._log.look(crowded=self._crowded)
+        self._log.follow_time(crowded=self._crowded)
         return self._ready and self._log.roomy
 
     def compact(self) -> None:
@@ -427,7 +427,7 @@ class Journal:
             return
         self._closed = True
         try:
-            self._log.close()
+            self._log.write_end_mark()
             self._own.close()
         except OSError as error:
             raise self._log.died(error) from error
@@ -585,7 +585,7 @@ class Journal:
             BatchSyncs(self._io, monotonic_ns, each=sync),
             self._sizing,
         )
-        self._log.begin()
+        self._log.begin_incarnation()
         found = [segment.number for segment in self._log.segments.values() if segment.checkpoint_offset]
         self._checkpoint = LastCheckpoint(max(found, default=1))
         self._reclaimer = Reclaimer(

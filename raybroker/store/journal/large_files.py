@@ -61,7 +61,7 @@ class NewBody:
         self._claimed = self._kept = False
         self._fd = self._number = -1
         try:
-            self._number, self._fd = own.begin(nbytes)
+            self._number, self._fd = own.make_file(nbytes)
         except OSError as error:
             raise StoreError(f"no file for a body of {nbytes} bytes can be made: {error}") from error
 

@@ -97,7 +97,7 @@ class LogWriter:
         self.dead: str | None = None
         self.commits = 0
 
-    def begin(self) -> None:
+    def begin_incarnation(self) -> None:
         """Start a new incarnation at the end that recovery found.
 
         Manifest, tail and new names are synced first: after the death of the last process they may be in memory only.
@@ -248,9 +248,9 @@ class LogWriter:
         self._sizing.calm()
         self.trim()
 
-    def look(self, *, crowded: bool) -> None:
+    def follow_time(self, *, crowded: bool) -> None:
         """See what time it is, and whether others need the room of the disk; for :attr:`roomy`."""
-        self._sizing.look(self.syncs.now_ns(), crowded=crowded)
+        self._sizing.follow_time(self.syncs.now_ns(), crowded=crowded)
 
     @property
     def roomy(self) -> bool:
@@ -287,7 +287,7 @@ class LogWriter:
         except OSError as error:
             raise self.died(error) from error
 
-    def close(self) -> None:
+    def write_end_mark(self) -> None:
         """Write the mark of a clean end, unless the log is dead."""
         if self.dead is not None:
             return

@@ -184,11 +184,11 @@ class OwnFiles:
         StoreFullError: there is no room, and nothing of it is left.
         """
         try:
-            number, fd = self.begin(nbytes)
+            number, fd = self.make_file(nbytes)
         except StoreFullError:
             if not self._more_room():
                 raise
-            number, fd = self.begin(nbytes)
+            number, fd = self.make_file(nbytes)
         try:
             write_all(self._io, fd, buffers, 0, nbytes)
             self.sync(fd)
@@ -196,7 +196,7 @@ class OwnFiles:
             self._io.close(fd)
         return Reference(number, nbytes, crc)
 
-    def begin(self, nbytes: int) -> tuple[int, int]:
+    def make_file(self, nbytes: int) -> tuple[int, int]:
         """Number and descriptor of a file with room for a payload, in any thread; StoreFullError: there is no room."""
         with self._pool_lock:
             self._take_in_dropped()

@@ -169,7 +169,7 @@ class JournalRecovery:
                 if ended is not None:
                     yield segment, 0, ended
                 continue
-            ended = gatherer.end(row.destination)
+            ended = gatherer.take_stretch(row.destination)
             if ended is not None:
                 yield segment, 0, ended
             yield segment, base, row
@@ -386,7 +386,7 @@ class JournalRecovery:
                 self._take_stretch(segment, piece)
                 yield EntryRun(piece.destination, piece.first, len(piece.offsets), piece.metas)
             else:
-                yield from self._old_rows(segment, piece.rows(), fresh, moved)
+                yield from self._old_rows(segment, piece.block_rows(), fresh, moved)
 
     def _rows_before(self, segment: Segment, start: tuple[int, int]) -> Iterator[SummaryRow]:
         """The rows of blocks of a segment that stand before the last checkpoint."""
@@ -399,7 +399,7 @@ class JournalRecovery:
     def _take_stretch(self, segment: Segment, stretch: Stretch) -> None:
         """Index blocks together, where none of them is known yet."""
         if self._knows_any(stretch):
-            for ordinal, destination, offset, nbytes, crc, _, _ in stretch.rows():
+            for ordinal, destination, offset, nbytes, crc, _, _ in stretch.block_rows():
                 self._put(segment, destination, ordinal, offset, nbytes, crc)
             return
         known = self.index.get(stretch.destination)

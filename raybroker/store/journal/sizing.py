@@ -40,7 +40,7 @@ class Sizing:
         self._windows = 0
         self._crowded = False
 
-    def look(self, now_ns: int, *, crowded: bool = False) -> None:
+    def follow_time(self, now_ns: int, *, crowded: bool = False) -> None:
         """The time is now; a window that is over becomes the one before.  ``crowded``: the disk is nearly full."""
         self._crowded = crowded
         if self._began_ns < 0:

@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
         """The ordinal behind the last."""
         return self.first + len(self.offsets)
 
-    def rows(self) -> Iterator[SummaryRow]:
+    def block_rows(self) -> Iterator[SummaryRow]:
         """Its blocks one by one, without their flags."""
         each = len(self.metas) // len(self.offsets)
         for i, (offset, nbytes, crc) in enumerate(zip(self.offsets, self.sizes, self.crcs, strict=True)):
@@ -129,7 +129,7 @@ class Gatherer:
         growing.metas += meta
         return ended
 
-    def end(self, destination: int) -> Stretch | None:
+    def take_stretch(self, destination: int) -> Stretch | None:
         """The stretch of a destination as far as it goes."""
         growing = self._growing.pop(destination, None)
         return growing.stretch() if growing is not None else None
@@ -147,14 +147,14 @@ def gathered(pieces: Iterable[Stretch | Iterable[SummaryRow]]) -> Iterator[Stret
     gatherer = Gatherer()
     for piece in pieces:
         if isinstance(piece, Stretch):
-            ended = gatherer.end(piece.destination)
+            ended = gatherer.take_stretch(piece.destination)
             if ended is not None:
                 yield ended
             yield piece
             continue
         for ordinal, destination, offset, nbytes, crc, meta, flags in piece:
             if flags & ~RELOCATED:
-                ended = gatherer.end(destination)
+                ended = gatherer.take_stretch(destination)
                 if ended is not None:
                     yield ended
                 yield [(ordinal, destination, offset, nbytes, crc, meta, flags)]

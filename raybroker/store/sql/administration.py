@@ -62,7 +62,7 @@ class StoreTables:
             with self.database.errors():
                 yield connection
         finally:
-            self.database.close(connection)
+            self.database.close_connection(connection)
 
     def versions(self) -> set[int]:
         """The versions of which there are tables."""

@@ -37,7 +37,7 @@ class CompressedBlocks:
         self._looked_ns = 0
         self.because = ""
 
-    def look(self, connection: Any) -> None:
+    def ask_database(self, connection: Any) -> None:
         """Ask the database, in a transaction of the caller's or in none.  Raises StoreError."""
         self._looked_ns = self._monotonic_ns()
         self._marked = COMPRESSED in versions(self._database, connection, self._tables)
@@ -48,11 +48,11 @@ class CompressedBlocks:
             self.because = self._text(hinders) if hinders else ""
 
     def look_again(self, connection: Any) -> None:
-        """Do what :meth:`look` does between two commits, where it is time to; what the database has against it changes
-        nothing."""
+        """Do what :meth:`ask_database` does between two commits, where it is time to; what the database has against it
+        changes nothing."""
         if self.because and self._monotonic_ns() - self._looked_ns >= LOOK_NS:
             with suppress(StoreError), self._database.transaction(connection, snapshot=True):
-                self.look(connection)
+                self.ask_database(connection)
 
     def allow(self, connection: Any) -> bool:
         """Make the tables say that they have compressed blocks, in the transaction of a commit; False: they get none.

@@ -100,9 +100,9 @@ class Database:
             with self.transaction(connection, snapshot=snapshot):
                 yield connection
         finally:
-            self.close(connection)
+            self.close_connection(connection)
 
-    def close(self, connection: Any) -> None:
+    def close_connection(self, connection: Any) -> None:
         """Close a connection; one that is broken is given up."""
         with suppress(self.sql.exc.SQLAlchemyError):
             connection.close()
@@ -111,7 +111,7 @@ class Database:
         """Give up a connection that was cut, without a word to the database."""
         with suppress(self.sql.exc.SQLAlchemyError):
             connection.invalidate()
-        self.close(connection)
+        self.close_connection(connection)
 
     def exists(self) -> bool:
         """False where SQLite's file is missing, which connecting would make."""
@@ -123,7 +123,7 @@ class Database:
         if self.sqlite:
             if self.exists():
                 return False
-            self.close(self.connect())
+            self.close_connection(self.connect())
             return True
         if not self.address.create_url:
             raise ConfigError(
@@ -153,7 +153,7 @@ class Database:
             with self.errors():
                 return self._vacuum(connection, tables, budget_bytes)
         finally:
-            self.close(connection)
+            self.close_connection(connection)
 
     def _vacuum(self, connection: Any, tables: Sequence[Any], budget_bytes: int) -> bool:
         if not self.sqlite:

@@ -64,7 +64,7 @@ class SqlRecovery:
             with database.transaction(connection, snapshot=True):
                 yield from self._entries(connection)
         finally:
-            database.close(connection)
+            database.close_connection(connection)
 
     def _entries(self, connection: Any) -> Iterator[LogEntry]:
         sql, log, head = self._database.sql, self._tables.log, self._head

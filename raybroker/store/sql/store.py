@@ -103,7 +103,7 @@ class SqlStore:
                 if not versions(database, connection, tables):
                     create_tables(database, connection, tables, owner.cluster, owner.broker)
         require_tables(database, self._reader, tables)
-        self._compressed.look(self._reader)
+        self._compressed.ask_database(self._reader)
         if not self._host_lock.acquire():
             rows = tables.host.c
             with database.errors():
@@ -515,7 +515,7 @@ class SqlStore:
     def _release(self) -> None:
         for connection in (self._writer, self._reader):
             if connection is not None:
-                self._database.close(connection)
+                self._database.close_connection(connection)
         self._host_lock.release()
 
 

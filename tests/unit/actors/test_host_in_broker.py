@@ -79,7 +79,7 @@ def test_it_does_what_every_host_does(run: Run) -> None:
     async def work(world: World) -> None:
         host = world.host()
         await host.destinations.create(*QUEUE, DestinationAttributes(hosting="broker").as_dict("queue"), False)
-        assert [row["name"] for row in await host.destinations.rows()] == ["q"]
+        assert [row["name"] for row in await host.destinations.destination_rows()] == ["q"]
         with pytest.raises(InvalidDestinationError):
             await host.destinations.query("queue", "other")
         state = await host.process.state()
@@ -117,11 +117,11 @@ def test_a_client_on_its_loop_joins_its_guests_with_a_secret_that_is_expected(ru
         await host.guests.expect(secret, claims)
         first = await join(world, host, secret)
         await asyncio.wrap_future(world.hosts.io().submit(asyncio.sleep(0)))  # What it has written has come.
-        assert [row["user"] for row in await host.guests.rows()] == ["ann"]
+        assert [row["user"] for row in await host.guests.connection_rows()] == ["ann"]
         again, other = await join(world, host, secret), await join(world, host, b"?" * TOKEN_BYTES)
         await asyncio.wait_for(asyncio.gather(again, other), 30)  # A secret is good for one connection.
         assert not first.done()
-        assert await host.guests.close("x", "enough") == 1
+        assert await host.guests.end_connections("x", "enough") == 1
         await asyncio.wait_for(first, 30)
         assert world.hosts.guests_of("b1/other") is None
 
@@ -156,7 +156,7 @@ def test_why_it_does_not_start_is_said_by_every_call(run: Run) -> None:
         with pytest.raises(StoreError):
             await taken.where()
         with pytest.raises(StoreError):
-            await taken.destinations.rows()
+            await taken.destinations.destination_rows()
         assert world.hosts.guests_of("b1/h2") is None
 
     run(work)

@@ -24,7 +24,7 @@ class Scene:
         self.made, self.up = asyncio.Event(), asyncio.Event()
         self.failure: BrokerError | None = None
         self.started: list[bool] = []
-        self.actor: Any = SimpleNamespace(row="row", routes="routes", renew="renew")
+        self.actor: Any = SimpleNamespace(path_row="row", routes="routes", renew="renew")
         monkeypatch.setattr(runtime, "find_actor", lambda name: self.actor)
         monkeypatch.setattr(runtime, "list_actors", lambda prefix: [])
         monkeypatch.setattr(runtime, "call", self.call)

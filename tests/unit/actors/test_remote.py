@@ -22,7 +22,7 @@ def test_every_method_of_the_port_asks_the_actor(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(runtime, "call", call)
     spec: Any = SimpleNamespace(key="b1/h1", hosting="shared")
-    host = RemoteHost(SimpleNamespace(ask="ask", where="where"), spec)
+    host = RemoteHost(SimpleNamespace(call_role="ask", where="where"), spec)
     for role, methods in ROLES.items():
         for name in sorted(methods):
             assert asyncio.run(getattr(getattr(host, role), name)("queue", "orders")) == "answer"

@@ -241,7 +241,7 @@ def test_temporary_destinations_belong_to_their_connection() -> None:  # D-23
             await broker.destroy_temporary("queue", names[0], "cxn1")
         world.made[0].served["queue", names[0]]["active_consumers"] = 0
         await broker.destroy_temporary("queue", names[0], "cxn1")
-        broker.placement.forget("topic", names[1])
+        broker.placement.forget_destination("topic", names[1])
         for kind, name in zip(("queue", "topic"), names, strict=True):
             with pytest.raises(InvalidDestinationError, match="any more"):
                 await broker.locate(kind, name, True)

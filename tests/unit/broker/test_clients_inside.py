@@ -21,7 +21,7 @@ class Host:
         self.has = has
         self.ended: list[tuple[list[str], str]] = []
 
-    async def rows(self) -> list[dict[str, Any]]:
+    async def client_rows(self) -> list[dict[str, Any]]:
         self._answer()
         row = {
             "id": "c",
@@ -35,7 +35,7 @@ class Host:
         }
         return [row] if self.has else []
 
-    async def end(self, ids: list[str], why: str) -> list[str]:
+    async def end_clients(self, ids: list[str], why: str) -> list[str]:
         self._answer()
         self.ended.append((ids, why))
         return ["c"] if self.has else []
@@ -53,18 +53,18 @@ def test_all_hosts_are_asked_and_those_that_do_not_answer_are_named() -> None:
     away = Host("b1/h2", ConnectionLostError("it restarts"))
     one, idle = Host("b1/h1"), Host("b1/h3", has=False)
     found = inside(one, away, idle, unasked=("b1/h9",))
-    rows, missing = asyncio.run(found.rows())
+    rows, missing = asyncio.run(found.client_rows())
     assert [(row["id"], row["hosts"], row["broker"]) for row in rows] == [("c", ["b1/h1"], "b1")]
     assert missing["b1/h2"] == "it restarts"
     assert set(missing) == {"b1/h2", "b1/h9"}
-    ended, missing = asyncio.run(found.end(["c"], "why"))
+    ended, missing = asyncio.run(found.end_clients(["c"], "why"))
     assert (ended, set(missing)) == (["c"], {"b1/h2", "b1/h9"})
     assert one.ended == idle.ended == [(["c"], "why")]  # It is not to come to the other one either.
 
 
 def test_what_is_no_error_of_a_broker_is_a_fault_of_ours() -> None:
     with pytest.raises(RuntimeError):
-        asyncio.run(inside(Host("b1/h1"), Host("b1/h2", RuntimeError("a bug"))).rows())
+        asyncio.run(inside(Host("b1/h1"), Host("b1/h2", RuntimeError("a bug"))).client_rows())
 
 
 def test_who_has_a_client_id_is_asked_of_one_host_and_is_nobody_while_it_is_away() -> None:

@@ -62,7 +62,7 @@ class Brokers:
 
 def verbs(brokers: Brokers) -> ConnectionVerbs:
     connections = ClusterConnections(brokers)
-    return ConnectionVerbs(connections.found, connections.end)
+    return ConnectionVerbs(connections.found, connections.end_connections)
 
 
 def test_a_client_of_two_brokers_is_held_against_all_that_it_has() -> None:

@@ -107,7 +107,7 @@ def test_the_last_request_before_the_time_counts() -> None:
         assert (await world.ending.shutdown_broker(time_s=3600))["time_s"] == 3600
         first = world.ending._task
         await asyncio.sleep(0)
-        assert (world.ending.row()["state"], host.waits, world.closed) == ("STOPPING", False, 1)
+        assert (world.ending.ending_row()["state"], host.waits, world.closed) == ("STOPPING", False, 1)
         await world.ending.restart_broker(time_s=0)
         await world.ended()
         assert (world.ends, world.ending.state) == ([True], "RESTARTING")

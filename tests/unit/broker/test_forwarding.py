@@ -22,7 +22,7 @@ class Host:
 
 
 class Nobody:
-    async def ask(self, broker: str, method: str, args: dict[str, Any], *, timeout_s: float) -> Any:
+    async def call_broker(self, broker: str, method: str, args: dict[str, Any], *, timeout_s: float) -> Any:
         raise AssertionError("there is no other broker")
 
 
@@ -37,10 +37,10 @@ def test_queues_that_are_gone_leave_nothing() -> None:
         for number in range(20):
             comes: Key = ("queue", f"q{number}")
             registry.put(comes, host, attributes=attributes)  # type: ignore[arg-type]
-            await forwarding.look()
+            await forwarding.forward_overdue()
             assert set(forwarding._choosers) == {stays, comes}
             registry.drop(comes)
-            await forwarding.look()
+            await forwarding.forward_overdue()
             assert set(forwarding._choosers) == {stays}
 
     asyncio.run(story())

@@ -39,7 +39,7 @@ class Service:
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
 
-    def row(self) -> dict[str, Any]:
+    def service_row(self) -> dict[str, Any]:
         return {"service": "jms", "state": "RUNNING", "port": self.address[1], "connections": 0, "connections_max": 5}
 
 

@@ -64,7 +64,7 @@ class Processes:
         return host
 
     def look(self) -> Level:
-        asyncio.run(self.memory.look())
+        asyncio.run(self.memory.check_memory())
         return self.memory.level
 
 
@@ -133,7 +133,7 @@ async def _without_memory() -> None:
         def require(self, what: str) -> None:
             raise MemoryLowError(what)
 
-        def row(self) -> dict[str, Any]:
+        def memory_row(self) -> dict[str, Any]:
             return {"memory_level": "RED"}
 
     world.broker.memory = world.broker.destinations._memory = Out()

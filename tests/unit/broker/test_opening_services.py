@@ -32,13 +32,13 @@ def test_a_view_that_never_changes_is_answered_when_the_wait_is_over_and_not_bef
 
     async def run() -> None:
         alone = _alone()
-        version, name, rows = await alone.ask("brokers", [])
+        version, name, rows = await alone.answer_service("brokers", [])
         assert (name, rows) == ("lone", [("lone", "UP", True, "")])
         for timeout_s, waited in ((15.0, 15.0), (1e9, CHANGED_WAIT_S_MAX), (float("nan"), None), (0, None), (-1, None)):
             waits.clear()
-            assert await alone.ask("brokers_changed", [version, timeout_s]) == version
+            assert await alone.answer_service("brokers_changed", [version, timeout_s]) == version
             assert waits == ([] if waited is None else [waited])
-        assert await alone.ask("brokers_changed", [version + 1, 15.0]) == version
+        assert await alone.answer_service("brokers_changed", [version + 1, 15.0]) == version
         assert waits == []
 
     with pytest.MonkeyPatch.context() as patch:
@@ -48,8 +48,8 @@ def test_a_view_that_never_changes_is_answered_when_the_wait_is_over_and_not_bef
 
 
 def test_what_is_the_same_for_any_broker_goes_to_it() -> None:
-    assert asyncio.run(_alone().ask("create_temporary", ["queue"])) == ("queue",)
-    assert asyncio.run(_alone().ask("routes", ["queue", "q", ["a", "b"]])) == {"a": "lone", "b": "lone"}
+    assert asyncio.run(_alone().answer_service("create_temporary", ["queue"])) == ("queue",)
+    assert asyncio.run(_alone().answer_service("routes", ["queue", "q", ["a", "b"]])) == {"a": "lone", "b": "lone"}
 
 
 @pytest.mark.parametrize("frees", [True, False], ids=["the port becomes free", "another fault"])

@@ -151,7 +151,7 @@ class World:
         share = self.share[host]
         if not share.wants_more(self.now):
             return
-        said = share.ask(self.now)
+        said = share.begin_question(self.now)
 
         def at_the_broker() -> None:
             if not self.ledger.hear(host, said.version, said.lease):

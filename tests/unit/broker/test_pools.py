@@ -38,7 +38,7 @@ class Host:
         """Ask for room for a block, and hold it if there is; whether there is."""
         if not self.share.fits(messages, 0):
             self.share.wait(PoolWaiter(messages, 0, 0, 0, 1, None))
-            said = self.share.ask(0)
+            said = self.share.begin_question(0)
             row = said._asdict() | {"pool": "system"}
             answer = await pools.lease(self.key, row)
             self.share.granted(
@@ -123,7 +123,7 @@ def test_a_host_whose_clock_was_set_back_asks_again_with_a_later_version() -> No
     async def run() -> None:
         one = Host("a")
         pools = pools_of(one)
-        row = one.share.ask(0)._asdict() | {"pool": "system"}
+        row = one.share.begin_question(0)._asdict() | {"pool": "system"}
         assert (await pools.lease("a", row | {"version": 1 << 40}))["lease"] == (10, -1), "of a process before it"
         answer = await pools.lease("a", row)
         assert answer == {"newest": 1 << 40}

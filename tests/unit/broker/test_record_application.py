@@ -41,7 +41,7 @@ async def away(*here: str) -> tuple[World, FakeHost, Any]:
 async def back(world: World, *there: str) -> FakeHost:
     two = FakeHost("h2", "dedicated", [served("queue", name) for name in there])
     await world.broker.placement.adopt(two)
-    world.broker.registry.take("h2")
+    world.broker.registry.note_answered("h2")
     return two
 
 

@@ -45,7 +45,7 @@ def test_topics_and_subscriptions_that_are_gone_leave_nothing() -> None:
             await broker.admin("create_destination", {"type": "topic", "name": f"t{number}", "attributes": {}})
             await broker.subscribe(f"t{number}", "c", f"s{number}")
             await broker.admin("destroy_destination", {"type": "topic", "name": f"t{number}"})
-            broker.placement.forget("queue", await broker.create_temporary("queue", "somebody"))
+            broker.placement.forget_destination("queue", await broker.create_temporary("queue", "somebody"))
             with pytest.raises(InvalidDestinationError):
                 await broker.unsubscribe("c", f"never made {number}")
         assert not broker.placement._changing

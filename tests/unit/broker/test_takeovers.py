@@ -100,8 +100,8 @@ class World:
         self.membership = Membership("b1", 5, ["b1", "b2"])
         self.membership.operating(1)
         self.membership.heard("b2", 7, 0, operating=True)
-        self.membership.tick(10**9)
-        self.membership.tick(10**9)
+        self.membership.find_silent(10**9)
+        self.membership.find_silent(10**9)
         self.ms = 0
         clock = SimpleNamespace(now_ms=lambda: self.ms, monotonic_ns=lambda: self.ms * 1_000_000)
         member = SimpleNamespace(name="b1", membership=self.membership, opened=True)

@@ -48,7 +48,7 @@ class World:
         """Look when the hosts hold so much; whether they were told that it is too much."""
         setattr(self.one, of, one)
         setattr(self.other, of, other)
-        asyncio.run(self.thresholds.look())
+        asyncio.run(self.thresholds.check_hosts())
         assert self.one.told[-1] == any(self.thresholds.over.values())
         return self.one.told[-1]
 
@@ -68,7 +68,7 @@ def test_messages_and_bytes_are_over_each_by_itself() -> None:
     world = World(**names(10, 5), **names(100, 50, "bytes"))
     assert world.look(11)
     assert world.look(60, 60, "bytes")
-    assert world.thresholds.row() == {"messages": 11, "bytes": 120, "over": ["messages", "bytes"]}
+    assert world.thresholds.excess_row() == {"messages": 11, "bytes": 120, "over": ["messages", "bytes"]}
     assert world.look(0)
     assert world.thresholds.over == {"messages": False, "bytes": True}
     assert world.thresholds.figures() == {"system_over_threshold": {"messages": 0, "bytes": 1}}
@@ -115,13 +115,13 @@ def test_thresholds_that_are_taken_away_let_everybody_go_and_nobody_is_asked_any
     assert world.other.told[-1] is False, "a host that did not hear is told again"
     asked = len(world.one.told)
     world.look(2)
-    assert (len(world.one.told), world.thresholds.row()) == (asked, {})
+    assert (len(world.one.told), world.thresholds.excess_row()) == (asked, {})
 
 
 def test_without_thresholds_no_host_is_asked() -> None:
     world = World()
-    asyncio.run(world.thresholds.look())
-    assert (world.one.told, world.thresholds.row()) == ([], {})
+    asyncio.run(world.thresholds.check_hosts())
+    assert (world.one.told, world.thresholds.excess_row()) == ([], {})
 
 
 @pytest.mark.parametrize(("high", "low"), [(HIGH, LOW), (BYTES_HIGH, BYTES_LOW)])

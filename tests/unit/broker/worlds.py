@@ -76,7 +76,7 @@ class _Role:
 
 
 class _Destinations(_Role):
-    async def rows(self) -> list[Row]:
+    async def destination_rows(self) -> list[Row]:
         self.host.asked()
         return list(self.host.served.values())
 
@@ -148,7 +148,7 @@ class _Pools(_Role):
         self.host.asked()
         return {"policy": "", "operator_policy": "", "effective": {}, "origins": {}}
 
-    async def rows(self) -> list[Row]:
+    async def pool_rows(self) -> list[Row]:
         self.host.asked()
         return [
             {
@@ -165,7 +165,7 @@ class _Pools(_Role):
 
 
 class _Subscriptions(_Role):
-    async def rows(self, name: str | None) -> list[Row]:
+    async def subscription_rows(self, name: str | None) -> list[Row]:
         self.host.asked()
         return [row for row in self.host.subscribed if name in (None, row["topic"])]
 
@@ -179,11 +179,11 @@ class _Subscriptions(_Role):
 
 
 class _Transactions(_Role):
-    async def rows(self) -> list[Row]:
+    async def transaction_rows(self) -> list[Row]:
         self.host.asked()
         return list(self.host.begun)
 
-    async def settle(self, id: int, commit: bool) -> None:
+    async def decide_by_hand(self, id: int, commit: bool) -> None:
         state = next(row["state"] for row in self.host.begun if row["id"] == id)
         if state != "PREPARED":
             raise IllegalStateError(f"transaction {id} is {state}")
@@ -199,7 +199,7 @@ class _Transactions(_Role):
         self.host.outcomes[key] = "committed" if commit else "rolled_back"
         self.host.begun = [row for row in self.host.begun if row["key"] != key]
 
-    async def forget(self, key: str) -> None:
+    async def forget_transaction(self, key: str) -> None:
         self.host.calls.append(("forget", key))
 
 

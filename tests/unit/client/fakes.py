@@ -37,7 +37,7 @@ class LoopIo:
         self.served = None
         self.residents = 0
 
-    def settle(self, residents: int) -> None:
+    def count_resident(self, residents: int) -> None:
         self.residents += residents
 
     def serve_directly(self) -> None:

@@ -133,7 +133,7 @@ def test_a_beat_that_says_nothing_new_asks_for_nothing_once_the_target_is_known(
 def test_nobody_is_asked_who_is_not_heard() -> None:
     copy = Copy()
     del copy.life.matched["b2"]
-    copy.follower.ask()
+    copy.follower.request_missing()
     assert copy.said() == []
 
 

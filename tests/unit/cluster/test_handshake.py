@@ -84,7 +84,7 @@ def test_who_is_equal_is_greeted_back_if_it_asks_and_told_how_far_we_are() -> No
         parts.peers.greeted("b2", 5, Greet(parts.peers.properties(), CLAIM, 4, answer))
         assert [type(message) for _, message in parts.said()] == said
         assert (parts.life.matched, parts.peers.refused) == ({"b2": 5}, {})
-        assert parts.life.membership.row("b2").joined == 4
+        assert parts.life.membership.broker_row("b2").joined == 4
 
 
 def test_who_differs_is_refused_each_time_and_noted_once() -> None:

@@ -57,7 +57,7 @@ class Reigning(Parts):
         self.beats += 1
 
     def ask(self, number: int, digest: str, record: str = "r") -> object:
-        self.master.ask("b2", Ask(Position(record, number, digest)))
+        self.master.send_missing("b2", Ask(Position(record, number, digest)))
         ((_, message),) = self.said()
         return message
 
@@ -76,7 +76,7 @@ def test_a_new_record_has_the_state_of_before_and_its_master_reigns_once_it_is_o
     parts.life.is_master = False
     parts.life.record.propose(queue("q1"))
     claim = Leadership(2, "b1", "new")
-    parts.master.begin(claim)
+    parts.master.begin_record(claim)
     assert (parts.life.is_master, parts.life.claim, parts.life.durable.record) == (False, claim, "r")
     parts.write()
     assert (parts.life.is_master, parts.beats, parts.life.durable.record) == (True, 1, "new")
@@ -86,7 +86,7 @@ def test_a_new_record_has_the_state_of_before_and_its_master_reigns_once_it_is_o
 def test_a_later_term_that_is_heard_of_while_the_record_is_written_keeps_it_from_reigning() -> None:
     parts = Reigning()
     parts.life.is_master = False
-    parts.master.begin(Leadership(2, "b1", "new"))
+    parts.master.begin_record(Leadership(2, "b1", "new"))
     parts.life.claim = Leadership(3, "b2", "new")
     parts.write()
     assert (parts.life.is_master, parts.beats) == (False, 0)

@@ -36,7 +36,7 @@ def test_a_greeting_is_for_whoever_has_the_name_and_all_else_for_the_instance_th
     found = [(action.to, action.envelope.to, type(action.envelope.message)) for action in parts.took(SendEnvelope)]
     assert found == [("b2", 0, Greet), ("b2", 5, Bye)], "b3 is heard and was not greeted"
     parts.life.now_ms += DOWN_MS
-    parts.life.membership.tick(parts.life.now_ms)
+    parts.life.membership.find_silent(parts.life.now_ms)
     assert parts.life.peers() == []
 
 
@@ -130,7 +130,7 @@ def test_a_long_history_is_shortened_by_itself_and_a_large_state_may_have_a_long
     changes = (queue("q"), Change("destroy_destination", ("queue", "q")))
     parts.life.entries_durable([parts.life.record.propose(changes[number % 2]) for number in range(entries)])
     parts.life.compress_when_long()
-    assert (parts.life.rows, len(parts.took(Persist))) == (rows, shortened)
+    assert (parts.life.record_rows, len(parts.took(Persist))) == (rows, shortened)
 
 
 def test_a_claim_is_kept_with_what_was_configured() -> None:

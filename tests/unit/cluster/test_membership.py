@@ -27,11 +27,11 @@ def view(me: str = "b1") -> Membership:
 def test_a_silent_broker_is_suspect_and_then_down() -> None:
     here = view()
     here.heard("b2", 1, 1000, joined=7, operating=True)
-    assert here.tick(1000 + SUSPECT_MS - 1) == []
-    assert [moved.after for moved in here.tick(1000 + SUSPECT_MS)] == [BrokerState.SUSPECT]
+    assert here.find_silent(1000 + SUSPECT_MS - 1) == []
+    assert [moved.after for moved in here.find_silent(1000 + SUSPECT_MS)] == [BrokerState.SUSPECT]
     assert here.live() == ("b2",), "a suspect still counts"
-    assert here.tick(1000 + DOWN_MS - 1) == []
-    (moved,) = here.tick(1000 + DOWN_MS)
+    assert here.find_silent(1000 + DOWN_MS - 1) == []
+    (moved,) = here.find_silent(1000 + DOWN_MS)
     assert (moved.before, moved.after) == (BrokerState.SUSPECT, BrokerState.DOWN)
     assert here.live() == ()
 
@@ -43,7 +43,7 @@ def test_three_missed_heartbeats_are_the_end() -> None:
 def test_a_broker_that_was_silent_very_long_is_down_at_one_look() -> None:
     here = view()
     here.heard("b2", 1, 1000, joined=7, operating=True)
-    (moved,) = here.tick(100_000)
+    (moved,) = here.find_silent(100_000)
     assert (moved.before, moved.after) == (BrokerState.UP, BrokerState.DOWN)
 
 
@@ -51,8 +51,8 @@ def test_silence_while_this_broker_itself_stood_still_does_not_count() -> None:
     here = view()
     here.heard("b2", 1, 1000, joined=7, operating=True)
     here.excuse(100_000, 101_100)
-    assert here.tick(101_000 + SUSPECT_MS - 1) == []
-    assert [moved.after for moved in here.tick(101_000 + SUSPECT_MS)] == [BrokerState.SUSPECT]
+    assert here.find_silent(101_000 + SUSPECT_MS - 1) == []
+    assert [moved.after for moved in here.find_silent(101_000 + SUSPECT_MS)] == [BrokerState.SUSPECT]
     here.excuse(10_000_000, 120_000)
     assert here.next_ms() == 120_000 + DOWN_MS, "nobody was heard in the future"
 
@@ -64,10 +64,10 @@ def test_a_broker_that_always_stands_still_sees_in_the_end_that_another_is_lost(
         for _ in range(EXCUSES_MAX):
             now_ms += DOWN_MS
             here.excuse(DOWN_MS, now_ms)
-            assert here.tick(now_ms) == []
+            assert here.find_silent(now_ms) == []
     now_ms += DOWN_MS
     here.excuse(DOWN_MS, now_ms)
-    (moved,) = here.tick(now_ms)
+    (moved,) = here.find_silent(now_ms)
     assert moved.after is BrokerState.DOWN
 
 
@@ -77,17 +77,17 @@ def test_the_next_look_is_when_something_can_change() -> None:
     here.heard("b2", 1, 1000, joined=7, operating=True)
     here.heard("b3", 1, 1100)
     assert here.next_ms() == 1000 + SUSPECT_MS
-    here.tick(1000 + SUSPECT_MS)
+    here.find_silent(1000 + SUSPECT_MS)
     assert here.next_ms() == 1000 + DOWN_MS
 
 
 def test_a_sign_of_life_ends_suspicion_and_death() -> None:
     here = view()
     here.heard("b2", 1, 1000, joined=7, operating=True)
-    here.tick(1000 + SUSPECT_MS)
+    here.find_silent(1000 + SUSPECT_MS)
     here.heard("b2", 1, 2100, joined=7, operating=True)
     assert here.state("b2") is BrokerState.UP
-    here.tick(9000)
+    here.find_silent(9000)
     moved = here.heard("b2", 1, 9001, joined=7, operating=True)
     assert moved is not None
     assert (moved.before, moved.after) == (BrokerState.DOWN, BrokerState.UP)
@@ -100,10 +100,10 @@ def test_the_version_grows_with_what_the_view_shows_and_with_nothing_else() -> N
     versions.append(here.version)
     here.heard("b2", 1, 1400, number=12)
     assert here.version == versions[-1]
-    assert here.row("b2").number == 12
+    assert here.broker_row("b2").number == 12
     here.heard("b2", 1, 1500, joined=3, operating=True)
     versions.append(here.version)
-    here.tick(9000)
+    here.find_silent(9000)
     versions.append(here.version)
     assert sorted(set(versions)) == versions
 
@@ -111,12 +111,12 @@ def test_the_version_grows_with_what_the_view_shows_and_with_nothing_else() -> N
 def test_an_older_instance_is_refused_and_changes_nothing() -> None:
     here = view()
     here.heard("b2", 4, 1000, joined=3, operating=True)
-    before = here.rows()
+    before = here.broker_rows()
     with pytest.raises(StaleError, match="incarnation 3 is refused: incarnation 4 is known"):
         here.heard("b2", 3, 1001)
     with pytest.raises(StaleError):
         here.left("b2", 3)
-    assert here.rows() == before
+    assert here.broker_rows() == before
 
 
 def test_a_new_instance_begins_anew() -> None:
@@ -125,7 +125,7 @@ def test_a_new_instance_begins_anew() -> None:
     moved = here.heard("b2", 5, 1100)
     assert moved is not None
     assert moved.restarted
-    assert (here.state("b2"), here.row("b2").joined, here.row("b2").number) == (BrokerState.JOINING, 0, 0)
+    assert (here.state("b2"), here.broker_row("b2").joined, here.broker_row("b2").number) == (BrokerState.JOINING, 0, 0)
 
 
 def test_who_left_is_not_back_by_a_late_message() -> None:
@@ -134,7 +134,7 @@ def test_who_left_is_not_back_by_a_late_message() -> None:
     here.left("b2", 4)
     assert here.heard("b2", 4, 1001, joined=3, operating=True) is None
     assert here.state("b2") is BrokerState.LEFT
-    assert here.tick(99_000) == []
+    assert here.find_silent(99_000) == []
     here.heard("b2", 5, 99_001)
     assert here.state("b2") is BrokerState.JOINING
 
@@ -156,7 +156,7 @@ def test_the_coordinator_is_the_live_broker_that_joined_first() -> None:
     assert here.coordinator() == "b3"
     here.left("b3", 1)
     assert here.coordinator() == "b2"
-    here.tick(5000)
+    here.find_silent(5000)
     assert here.coordinator() == "b1"
 
 
@@ -186,8 +186,8 @@ def test_the_configured_names_are_shown_and_others_go_when_they_are_not_heard() 
     here = view()
     here.heard("b3", 1, 1000)
     here.expect(["b1", "b4"])
-    assert [row.name for row in here.rows()] == ["b1", "b3", "b4"]
-    here.tick(9000)
+    assert [row.name for row in here.broker_rows()] == ["b1", "b3", "b4"]
+    here.find_silent(9000)
     here.expect(["b1", "b4"])
     assert list(here) == ["b1", "b4"]
 

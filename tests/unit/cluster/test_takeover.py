@@ -116,19 +116,21 @@ def test_a_takeover_that_goes_no_further_is_tried_again() -> None:
 
 def test_an_administrator_may_have_it_sooner_but_not_of_what_lives() -> None:
     looks = Looks(taken_ms=NOW_MS - 1, beat_ms=NOW_MS - 5000)
-    assert looks.machine.ask("b3", looks.view(), {"b1"}) == Takeover("b3", 1, 1, TakeoverStep.TAKE)
+    assert looks.machine.request_takeover("b3", looks.view(), {"b1"}) == Takeover("b3", 1, 1, TakeoverStep.TAKE)
     with pytest.raises(IllegalStateError, match="b1 takes over b3 now"):
-        looks.machine.ask("b3", looks.view(), {"b1"})
+        looks.machine.request_takeover("b3", looks.view(), {"b1"})
     looks.machine.work = None
     with pytest.raises(IllegalStateError, match=r"b3 is up, and nobody takes over what lives: raybroker shutdown bkr"):
-        looks.machine.ask("b3", looks.view(), {"b3"})
+        looks.machine.request_takeover("b3", looks.view(), {"b3"})
     with pytest.raises(ConfigError, match="has no broker 'b9'; it has b1, b2, b3"):
-        looks.machine.ask("b9", looks.view(), ())
+        looks.machine.request_takeover("b9", looks.view(), ())
     looks.rows["b3"] = SharedRow("b3", StoreState.TAKEOVER_STARTED, 1, 1, beat_ms=NOW_MS - 400, taker="b2")
     with pytest.raises(IllegalStateError, match="sign of life 400 ms ago, and is TAKEOVER_STARTED; b2 takes it over"):
-        looks.machine.ask("b3", looks.view(), ())
+        looks.machine.request_takeover("b3", looks.view(), ())
     looks.rows["b3"] = SharedRow("b3", StoreState.UNKNOWN, beat_ms=0)
     with pytest.raises(IllegalStateError, match="never started: raybroker up"):
-        looks.machine.ask("b3", looks.view(), ())
+        looks.machine.request_takeover("b3", looks.view(), ())
     looks.rows["b3"] = SharedRow("b3", StoreState.BROKER_DOWN, 1, 1, beat_ms=NOW_MS)
-    assert looks.machine.ask("b3", looks.view(), ()).step is TakeoverStep.TAKE, "what was stopped gives no more signs"
+    assert looks.machine.request_takeover("b3", looks.view(), ()).step is TakeoverStep.TAKE, (
+        "what was stopped gives no more signs"
+    )

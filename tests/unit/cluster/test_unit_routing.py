@@ -84,11 +84,11 @@ def test_a_path_ends_with_its_last_producer_and_its_last_message() -> None:  # U
     paths.release(D, "p")
     (asked,) = paths.candidates(0)
     assert (asked.destination, asked.member, asked.units) == (D, "b1", ("u", "v"))
-    assert len(paths.settle(asked, ["v"])) == 1
+    assert len(paths.settle_units(asked, ["v"])) == 1
     assert (paths.member_of(D, "u"), paths.member_of(D, "v")) == (None, "b1")
     (asked,) = paths.candidates(0)
     assert asked.units == ("v",)
-    paths.settle(asked, [])
+    paths.settle_units(asked, [])
     assert paths.count == 0
     assert paths.resolve(D, ["u"], "p", lambda unit: "b2", 0).where == {"u": "b2"}, "it may begin again elsewhere"
 
@@ -99,9 +99,9 @@ def test_a_unit_that_was_used_since_the_member_was_asked_stays() -> None:
     paths.release(D, "p", ["u"])
     (asked,) = paths.candidates(0)
     paths.resolve(D, ["u"], "q", first, 1)
-    assert paths.settle(asked, []) == ()
+    assert paths.settle_units(asked, []) == ()
     paths.release(D, "q")
-    assert paths.settle(asked, []) == (), "its messages may have come after the member answered"
+    assert paths.settle_units(asked, []) == (), "its messages may have come after the member answered"
     assert paths.member_of(D, "u") == "b1"
 
 
@@ -126,7 +126,7 @@ def test_those_that_wait_longest_are_asked_for_first_and_a_bounded_number() -> N
     for _ in range(5):
         (asked,) = paths.candidates(0, 2)
         seen += asked.units
-        paths.settle(asked, asked.units)
+        paths.settle_units(asked, asked.units)
     assert sorted(seen) == order
 
 
@@ -134,7 +134,7 @@ def test_the_map_survives_a_restart_and_units_are_held_for_a_lease() -> None:
     paths = PathMap()
     log = list(paths.resolve(D, ["u", "v", "w"], "p", first, 0).frames)
     paths.release(D, "p", ["w"])
-    log += paths.settle(paths.candidates(0)[0], [])
+    log += paths.settle_units(paths.candidates(0)[0], [])
     again = PathMap.load(log, 5000)
     assert (again.member_of(D, "u"), again.member_of(D, "w"), again.count) == ("b1", None, 2)
     assert again.candidates(5000 + LEASE_MS - 1) == []
@@ -156,7 +156,7 @@ def test_a_log_that_is_mostly_history_is_due_for_compaction() -> None:
         log += paths.resolve(D, units, "p", first, 0).frames
         if round_:
             paths.release(D, "p", units)
-            log += paths.settle(paths.candidates(0)[0], [])
+            log += paths.settle_units(paths.candidates(0)[0], [])
     assert paths.compaction_due
     short = paths.snapshot()
     assert not paths.compaction_due
@@ -240,7 +240,7 @@ class Paths(RuleBasedStateMachine):
     @rule(data=st.data())
     def hear(self, data: st.DataObject) -> None:
         candidate, live = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
-        self.log += self.paths.settle(candidate, live)
+        self.log += self.paths.settle_units(candidate, live)
         for unit in candidate.units:
             if self.paths.member_of(D, unit) is None:
                 assert not self.messages[unit], "a path was forgotten while a message of it lives (U14)"

@@ -115,7 +115,7 @@ TOPIC_WRONGS: list[tuple[Callable[[Topic], object], str]] = [
     (_set(lambda t: t.block_index.held[FIRST], "claims", 1), "is owed to 2 delivery queues, 1 counted"),
     (lambda t: t.queues[1].owes.__setitem__(FIRST, 0b1111), "are nowhere"),  # type: ignore[union-attr]
     (lambda t: t.queues[1].owes.pop(FIRST), "is owed to 1 delivery queues"),  # type: ignore[union-attr]
-    (lambda t: t.block_index.settle(FIRST, 0b1), "is held for nobody, or not for all"),
+    (lambda t: t.block_index.settle_messages(FIRST, 0b1), "is held for nobody, or not for all"),
 ]
 
 

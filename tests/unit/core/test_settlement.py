@@ -29,7 +29,7 @@ def test_whole_blocks_are_written_as_spans_and_retire_and_parts_as_rows() -> Non
     one, two, three = parts.block(2), parts.block(1), parts.block(2)
     for block in parts.index.held.values():
         block.stored = True
-    assert settlement(parts).settle(parts.queue, [(one, 0b11), (two, 0b1), (three, 0b1)]) == 4
+    assert settlement(parts).settle_parts(parts.queue, [(one, 0b11), (two, 0b1), (three, 0b1)]) == 4
     assert written(parts) == [(records.ACKED, [(one, two)], [(three, 0b1)])]
     assert parts.out.after_durable == [Retire((one, two), True)]
     assert list(parts.index.held) == [three]

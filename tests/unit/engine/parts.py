@@ -47,7 +47,7 @@ class Commands:
     ) -> list[Outcome]:
         found = []
         for destination, command, block in steps:
-            outcome = destination.step(command, now_ms=self.time.look(), ahead_ms=self.time.ahead_ms)
+            outcome = destination.step(command, now_ms=self.time.read(), ahead_ms=self.time.ahead_ms)
             if outcome.accepted is not None and block is not None:
                 self.blocks[destination.number, outcome.accepted] = block
             self.effects += [*outcome.immediate, *outcome.after_durable]

@@ -193,7 +193,7 @@ class Client:
 
     def settle(self, handle: int, outcome: str, body: str, delay_ms: int = -1, reason: str = "") -> None:
         ranges = self.tag(handle, body)
-        self.session.settle(handle, self.epochs[handle], 1, outcome, delay_ms, reason, ranges)
+        self.session.settle_deliveries(handle, self.epochs[handle], 1, outcome, delay_ms, reason, ranges)
 
     def acks(self, handle: int, *bodies: str) -> list[Any]:
         """Acknowledgements as a transaction gets them."""

@@ -26,9 +26,9 @@ def test_all_of_a_destination_end_and_others_stay() -> None:
     attachments = Attachments(1)
     ended = [attachments.attach(one, peer, handle, Outbox()) for handle in (1, 2)]
     stays = attachments.attach(other, peer, 3, Outbox())
-    assert attachments.end(one) == ended
+    assert attachments.end_attachments(one) == ended
     assert attachments.by_number == {stays.number: stays}
-    assert attachments.end(one) == []
+    assert attachments.end_attachments(one) == []
 
 
 def test_what_was_taken_back_from_a_consumer_with_a_deadline_may_not_leave() -> None:

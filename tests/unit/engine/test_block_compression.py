@@ -88,12 +88,12 @@ def test_a_store_that_keeps_blocks_as_they_came_gets_them_so_and_the_log_hears_o
     rig = Rig(**{STORE: True})
     rig.because = "no right"
     assert type(rig.writer.payload(Block(DATA))) is PackedPayload, "until it is looked again"
-    rig.part.tick()
-    rig.part.tick()
+    rig.part.follow_store()
+    rig.part.follow_store()
     assert rig.writer.payload is payload_of
     assert (rig.said, rig.part.refused_because) == (["no right"], "no right")
     rig.because = ""
-    rig.part.tick()
+    rig.part.follow_store()
     assert type(rig.writer.payload(Block(DATA))) is PackedPayload
     assert rig.said == ["no right", "messages are compressed where they are stored from now on"]
 
@@ -101,7 +101,7 @@ def test_a_store_that_keeps_blocks_as_they_came_gets_them_so_and_the_log_hears_o
 def test_a_store_that_keeps_blocks_as_they_came_is_no_matter_where_nobody_compresses() -> None:
     rig = Rig()
     rig.because = "no right"
-    rig.part.tick()
+    rig.part.follow_store()
     rig.part.configure()
     assert (rig.said, rig.part.refused_because) == ([], "")
     rig.config[STORE] = True

@@ -285,8 +285,8 @@ def test_the_log_has_one_line_with_a_count_and_one_when_there_is_room_again() ->
     for _ in range(3):
         client.send(producer, "x")
         rig.tick(10)
-    rig.host.pools.tick()
-    rig.host.pools.tick()
+    rig.host.pools.ask_for_room()
+    rig.host.pools.ask_for_room()
     lines = [line for line in rig.reports if "[B2011]" in line]
     assert len(lines) == 1
     assert "imq.system.max_count=2" in lines[0]
@@ -295,7 +295,7 @@ def test_the_log_has_one_line_with_a_count_and_one_when_there_is_room_again() ->
     client.got(consumer)
     client.ack(consumer, "0", "1")
     rig.sync()
-    rig.host.pools.tick()
+    rig.host.pools.ask_for_room()
     assert "[B1153]" in rig.reports[-1]
 
 

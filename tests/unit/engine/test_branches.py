@@ -42,7 +42,7 @@ def test_a_prepared_transaction_waits_for_its_decision(commit: bool, restarts: i
         rig = rig.restart()
     assert counts(rig) == (1, 2)
     assert rig.bodies("in") == rig.bodies("out") == []
-    (row,) = rig.host.transactions.rows()
+    (row,) = rig.host.transactions.transaction_rows()
     assert (row["state"], row["messages"], row["acks"], row["coordinator"]) == ("PREPARED", 2, 1, "h9")
     decider = Client(rig)
     assert decider.ok("txn_decide", key=KEY, commit=commit) == {}
@@ -97,7 +97,7 @@ def test_a_destination_of_a_prepared_transaction_cannot_be_destroyed() -> None:
     for name in ("in", "out"):
         with pytest.raises(IllegalStateError, match="prepared transaction"):
             rig.host.removal.destroy(name, lambda: None)
-    rig.host.transactions.settle(1, False, lambda: None)
+    rig.host.transactions.decide_by_hand(1, False, lambda: None)
     rig.sync()
     rig.host.removal.destroy("out", lambda: None)
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_carries_prepared_transactions_and_outcomes() -> None:
     pair.client.send(pair.producer, "z", first=50)
     rig.sync()
     again = rig.restart()
-    assert [row["state"] for row in again.host.transactions.rows()] == ["PREPARED"]
+    assert [row["state"] for row in again.host.transactions.transaction_rows()] == ["PREPARED"]
     assert Client(again).ok("txn_outcome", key=OTHER) == {"state": "committed"}
     Client(again).ok("txn_decide", key=KEY, commit=True)
     assert sorted(again.bodies("out")) == ["x", "y", "z"]
@@ -134,15 +134,15 @@ def test_an_administrator_commits_only_what_is_prepared() -> None:  # T-08
     pair = Pair(rig)
     pair.work()
     transactions = rig.host.transactions
-    (row,) = transactions.rows()
+    (row,) = transactions.transaction_rows()
     assert (row["state"], row["kind"], row["client_id"], row["connection"]) == ("STARTED", "local", "c", "conn")
     with pytest.raises(IllegalStateError, match="STARTED"):
-        transactions.settle(row["id"], True, lambda: None)
-    transactions.settle(row["id"], False, lambda: None)
+        transactions.decide_by_hand(row["id"], True, lambda: None)
+    transactions.decide_by_hand(row["id"], False, lambda: None)
     rig.sync()
     assert counts(rig) == (1, 0)
     with pytest.raises(IllegalStateError, match="no transaction"):
-        transactions.settle(row["id"], False, lambda: None)
+        transactions.decide_by_hand(row["id"], False, lambda: None)
 
 
 def test_a_branch_is_ended_by_one_session_and_prepared_by_another() -> None:  # T-07
@@ -151,7 +151,7 @@ def test_a_branch_is_ended_by_one_session_and_prepared_by_another() -> None:  # 
     pair.client.ok("txn_begin", txn=1, key=KEY)
     assert pair.client.fails("txn_begin", txn=1, key=KEY) == "protocol"
     pair.client.ok("txn_stage", **pair.work())
-    assert [row["state"] for row in rig.host.transactions.rows()] == ["COMPLETE"]
+    assert [row["state"] for row in rig.host.transactions.transaction_rows()] == ["COMPLETE"]
     manager = Client(rig)
     assert manager.ok("txn_recover") == []
     assert manager.ok("txn_prepare", txn=9, key=KEY, acks=[]) == {"vote": "commit"}
@@ -194,7 +194,7 @@ def test_autorollback_leaves_local_transactions_to_their_coordinator() -> None:
 def test_a_checkpoint_carries_what_administrators_decided_about_branches(commit: bool) -> None:
     rig = rig_of()
     pair = prepared(rig, xa=True)
-    rig.host.transactions.settle(1, commit, lambda: None)
+    rig.host.transactions.decide_by_hand(1, commit, lambda: None)
     rig.sync()
     assert counts(rig) == ((0, 2) if commit else (1, 0))
     rig.store.checkpoint_after_entries = 1
@@ -202,14 +202,14 @@ def test_a_checkpoint_carries_what_administrators_decided_about_branches(commit:
     rig.sync()
     again = rig.restart()
     client = Client(again)
-    (row,) = again.host.transactions.rows()
+    (row,) = again.host.transactions.transaction_rows()
     assert row["state"] == ("HEURISTICALLY_COMMITTED" if commit else "HEURISTICALLY_ROLLED_BACK")
     assert client.ok("txn_decide", key=KEY, commit=True) == {"heuristic": commit}
     assert client.ok("txn_recover") == [KEY]
     assert client.ok("txn_outcome", key=KEY) == {"state": "committed" if commit else "rolled_back"}
     assert client.fails("txn_begin", txn=7, key=KEY) == "illegal_state"
     assert client.ok("txn_forget", key=KEY) == {}
-    assert again.restart().host.transactions.rows() == []
+    assert again.restart().host.transactions.transaction_rows() == []
 
 
 def test_only_so_many_decisions_of_administrators_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +217,8 @@ def test_only_so_many_decisions_of_administrators_are_remembered(monkeypatch: py
     rig = rig_of()
     prepared(rig, xa=True)
     with pytest.raises(ResourceAllocationError, match=r"xa\.forget"):
-        rig.host.transactions.settle(1, True, lambda: None)
-    assert [row["state"] for row in rig.host.transactions.rows()] == ["PREPARED"]
+        rig.host.transactions.decide_by_hand(1, True, lambda: None)
+    assert [row["state"] for row in rig.host.transactions.transaction_rows()] == ["PREPARED"]
 
 
 # ---- the log -------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_a_transaction_that_was_rolled_back_is_an_error_of_its_own() -> None:
     rig = rig_of()
     transactions = rig.host.transactions
     transactions.log.remember(KEY, False, False)
-    late = transactions.begin(Client(rig).session)
+    late = transactions.begin_transaction(Client(rig).session)
     with pytest.raises(TransactionRolledBackError):
         transactions.commit(late, KEY, lambda: None)
     assert not transactions.by_number

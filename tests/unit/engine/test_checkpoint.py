@@ -47,7 +47,7 @@ def test_a_checkpoint_stands_for_everything_before_it() -> None:
     transactions, schedules = TxLog(), ScheduleLog()
     transactions.remember(b"k", True, False)
     schedules.remember("s")
-    entry = encode_checkpoint(9, transactions, schedules, world.registry.rows())
+    entry = encode_checkpoint(9, transactions, schedules, world.registry.defined())
     assert (entry.kind, entry.destination) == (CHECKPOINT, 0)
     found = read_back([entry])
     assert (found.next_number, found.definitions) == (9, {destination.number: world.registry.definition(destination)})

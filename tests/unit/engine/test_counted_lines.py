@@ -16,7 +16,7 @@ class Told:
 
     def after(self, ms: int) -> list[str]:
         self.now_ms += ms
-        self.counted.tick()
+        self.counted.tell_due()
         told, self.lines[:] = list(self.lines), []
         return told
 

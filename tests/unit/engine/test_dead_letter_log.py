@@ -72,9 +72,9 @@ def test_the_log_of_lives_hears_when_it_wants_to() -> None:
 def test_messages_that_stay_are_told_with_the_cause_and_their_number() -> None:
     log = Log()
     for _ in range(10_000):
-        log.log.refused(log.destination, 2, "queue e does not exist", kept=True)
-    log.log.refused(log.destination, 1, "queue e does not exist", kept=False)
-    log.counted.tick()
+        log.log.count_refused(log.destination, 2, "queue e does not exist", kept=True)
+    log.log.count_refused(log.destination, 1, "queue e does not exist", kept=False)
+    log.counted.tell_due()
     assert log.lines == [
         "[B2175] 20000 dead messages of queue q cannot be moved: queue e does not exist; kept, and offered again",
         "[B2175] 1 dead message of queue q cannot be moved: queue e does not exist; dropped",

@@ -101,7 +101,7 @@ def test_what_died_in_a_destination_that_is_gone_is_not_settled() -> None:
     world = Moves()
     del world.registry.destinations["queue", "q"]
     before = list(world.executor.batches)
-    world.moves.settle(world.destination, DeadLetter(0, 1, 1, 1, "ERROR", ""))
+    world.moves.settle_moved(world.destination, DeadLetter(0, 1, 1, 1, "ERROR", ""))
     assert world.executor.batches == before
 
 

@@ -376,7 +376,7 @@ class Dying(Desk):
     def sort(self, destination: Any, effect: DeadLetter, block: Any) -> list[tuple[str | None, int, bool]]:
         return self.targets
 
-    def settle(self, destination: Any, effect: DeadLetter) -> None:
+    def settle_moved(self, destination: Any, effect: DeadLetter) -> None:
         self.settled.append(effect.mask)
 
     def send(
@@ -389,7 +389,7 @@ class Dying(Desk):
     def died(self, destination: Any, effect: DeadLetter, block: Any) -> None:
         self.told.append(effect.reason)
 
-    def refused(self, destination: Any, count: int, why: str, *, kept: bool) -> None:
+    def count_refused(self, destination: Any, count: int, why: str, *, kept: bool) -> None:
         self.told += [why] * count
 
     def die(self, *bodies: str, reason: str = "ERROR", persistent: bool = True) -> None:
@@ -418,11 +418,11 @@ def test_what_is_not_taken_is_offered_again_and_told_once() -> None:
     world.die("a")
     assert world.told == ["ERROR", "it is full"]
     world.clock.ms += AGAIN_MS - 1
-    world.dead.tick()
+    world.dead.offer_again()
     assert len(world.sent) == 1
     world.takes = True
     world.clock.ms += AGAIN_MS
-    world.dead.tick()
+    world.dead.offer_again()
     assert world.sent == [("e", 1, False)] * 2
     assert world.told == ["ERROR", "it is full"], "its death is not news"
 
@@ -433,7 +433,7 @@ def test_a_volatile_message_that_is_not_taken_is_gone() -> None:
     world.die("a", persistent=False)
     assert world.settled == [1]
     world.clock.ms += AGAIN_MS
-    world.dead.tick()
+    world.dead.offer_again()
     assert len(world.sent) == 1
 
 

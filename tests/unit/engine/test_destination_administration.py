@@ -394,7 +394,7 @@ class Administered(Desk):
                 removed=lambda destination, ordinal, mask: self.told.append(f"removed {mask:b}"),
             ),
         )
-        quarantine: Any = SimpleNamespace(forget=lambda destination: self.told.append("quarantine"))
+        quarantine: Any = SimpleNamespace(forget_destination=lambda destination: self.told.append("quarantine"))
         self.verbs = DestinationAdministration(
             self.executor,
             self.registry,

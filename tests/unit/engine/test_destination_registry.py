@@ -43,5 +43,5 @@ def test_a_checkpoint_holds_dormant_ones_and_no_temporary_ones() -> None:
     kept, temporary, dormant = desk.add("kept"), desk.add("tmp", owner="me"), desk.add("dormant", auto_created=True)
     del desk.registry.destinations["queue", "dormant"]
     desk.registry.dormant["queue", "dormant"] = desk.registry.definitions.pop(dormant.number), dormant
-    assert [destination for _, destination in desk.registry.rows()] == [kept, dormant]
+    assert [destination for _, destination in desk.registry.defined()] == [kept, dormant]
     assert desk.registry.definition(temporary).owner == "me"

@@ -32,7 +32,7 @@ class Disk:
     def told(self, free: int) -> list[str]:
         self.free = free
         for _ in range(LOOK_TICKS):
-            self.alarm.tick()
+            self.alarm.check_disk()
         found, self.lines[:] = list(self.lines), []
         return found
 
@@ -47,7 +47,7 @@ def test_it_is_told_when_it_begins_and_when_it_ends() -> None:
         " are refused: free space, or have messages consumed"
     )
     assert disk.told(50) == disk.told(109) == []
-    assert disk.alarm.row() == {
+    assert disk.alarm.disk_row() == {
         "disk_low": True,
         "disk_critical": False,
         "disk_free_bytes": 109 * MIB,

@@ -21,7 +21,7 @@ class Seen(Desk):
         super().__init__()
         self.attachments = Attachments(1)
         schedules: Any = SimpleNamespace(count=lambda destination: 2)
-        baselines: Any = SimpleNamespace(row=lambda destination: {"messages_in": 7})
+        baselines: Any = SimpleNamespace(counter_row=lambda destination: {"messages_in": 7})
         self.inspection = Inspection(self.registry, self.attachments, schedules, baselines, broker="b1")
 
     def consume(self, destination: Any, limit: int = 10, **more: Any) -> int:

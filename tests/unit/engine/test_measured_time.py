@@ -33,7 +33,7 @@ def test_measured_time_goes_on_and_the_wall_clock_is_followed_from_the_next_look
     start_ms = clock.ms
     clock.ms += 10
     clock.stepped_ms = step_ms
-    assert (time.look(), time.ahead_ms, time.wall_ms()) == (start_ms + 10, step_ms, clock.now_ms())
+    assert (time.read(), time.ahead_ms, time.wall_ms()) == (start_ms + 10, step_ms, clock.now_ms())
     assert (time.measured(clock.now_ms()), time.take_step(), time.take_step()) == (start_ms + 10, step_ms, 0)
     clock.stepped_ms = 0
     assert (time.wall_ms(), time.ahead_ms, time.take_step()) == (clock.now_ms(), 0, -step_ms)
@@ -44,7 +44,7 @@ def test_what_is_less_than_a_step_is_none(off_ms: int) -> None:
     clock = Clock()
     time = MeasuredTime(clock)
     clock.stepped_ms = off_ms
-    assert (time.look(), time.ahead_ms, time.take_step()) == (clock.ms, 0, 0)
+    assert (time.read(), time.ahead_ms, time.take_step()) == (clock.ms, 0, 0)
 
 
 def test_a_thread_that_was_stopped_between_two_reads_has_seen_no_step() -> None:
@@ -57,7 +57,7 @@ def test_a_thread_that_was_stopped_between_two_reads_has_seen_no_step() -> None:
         return wall_ms()
 
     time._read_wall_ms = late
-    time.look()
+    time.read()
     assert (time.ahead_ms, time.take_step()) == (0, 0)
 
 

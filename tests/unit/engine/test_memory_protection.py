@@ -66,7 +66,7 @@ class Guard:
         assert self.memory is not None
         self.memory.used = mib
         self.now_ms += ms
-        self.guard.tick(self.now_ms)
+        self.guard.check_if_due(self.now_ms)
         return self.guard.level
 
 
@@ -84,7 +84,7 @@ def gates(peer: RecordingPeer) -> list[str]:
 
 def test_without_a_memory_to_guard_nothing_is_looked_at_or_counted() -> None:
     world = Guard(None)
-    world.guard.tick(1)
+    world.guard.check_if_due(1)
     world.guard.configure()
     assert (world.guard.left, world.guard.left_bytes, world.guard.level, world.alarms) == (
         UNBOUNDED,
@@ -200,7 +200,7 @@ def test_red_bars_and_refuses_and_green_undoes_all_of_it() -> None:
     assert (world.guard.barred, world.guard.left) == ("", 500)
     assert (gates(peer), gates(late_peer), world.guard.holds(one)) == (["open"], ["open"], "")
     assert [type(line) is Notice for line in world.lines] == [False, True]
-    assert world.guard.row() == {
+    assert world.guard.memory_row() == {
         "memory_level": "YELLOW",
         "memory_used_bytes": 850 << 20,
         "memory_limit_bytes": 1000 << 20,
@@ -284,8 +284,8 @@ def test_all_producers_wait_for_the_end_whatever_the_memory_does(memory: FakeMem
     if memory is not None:
         world.use(990)
         assert gates(peer) == [LOW_MEMORY]
-    world.guard.end()
-    world.guard.end()
+    world.guard.hold_everyone()
+    world.guard.hold_everyone()
     assert gates(peer) == [ENDING]
     late, late_peer = world.producer()
     world.guard.attached(late)

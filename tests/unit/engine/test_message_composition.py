@@ -66,10 +66,10 @@ def test_without_room_it_is_tried_again() -> None:
     assert world.waiting() == []
     world.executor.room = True
     world.clock.ms += AGAIN_MS - 1
-    world.composition.tick()
+    world.composition.try_again()
     assert world.waiting() == []
     world.clock.ms += AGAIN_MS
-    world.composition.tick()
+    world.composition.try_again()
     assert world.waiting() == ["[u1+u2]"]
 
 

@@ -67,7 +67,7 @@ def test_forgetting_loses_only_what_is_below(steps: list[int], below: int, asked
     times = Times(-1)
     for number in numbers:
         times.add(number, number)
-    times.forget(below)
+    times.drop_below(below)
     if asked >= below:
         reached = bisect_right(numbers, asked)
         assert times.at(asked) == (numbers[reached - 1] if reached else -1)
@@ -85,9 +85,9 @@ def test_a_value_on_an_edge_is_in_the_bucket_below_it() -> None:
     histogram = Histogram((1.0, 2.0))
     for value, count in ((1.0, 2), (1.5, 1), (2.0, 1), (9.0, 3)):
         histogram.observe(value, count)
-    assert histogram.row() == ([2, 2, 3], round((2 * 1.0 + 1.5 + 2.0 + 27.0) * PARTS))
+    assert histogram.as_row() == ([2, 2, 3], round((2 * 1.0 + 1.5 + 2.0 + 27.0) * PARTS))
     assert histogram.count == 7
-    assert merge([histogram.row(), histogram.row()]) == ([4, 4, 6], 65 * PARTS)
+    assert merge([histogram.as_row(), histogram.as_row()]) == ([4, 4, 6], 65 * PARTS)
 
 
 def test_while_there_are_few_batches_every_one_is_observed_once() -> None:
@@ -97,7 +97,7 @@ def test_while_there_are_few_batches_every_one_is_observed_once() -> None:
         assert [sample.weigh(1) for sample in (one, other) for _ in range(SAMPLE_FREE // 2 - 1)] == [1] * (
             SAMPLE_FREE - 2
         )
-        sampling.tick()
+        sampling.begin_second()
 
 
 def test_of_many_small_batches_one_of_each_group_stands_for_all_and_large_ones_for_themselves() -> None:
@@ -285,7 +285,7 @@ def test_remote_consumers_are_counted_by_their_home() -> None:
     client.send(client.producer(), "a", "b")
     client.got()
     assert row(rig)["delivered_messages_total"] == {"local": 0, "remote": 2}
-    assert rig.host.own_metrics.row(None)["routed_messages_total"] == {"b2": 2}
+    assert rig.host.own_metrics.host_row(None)["routed_messages_total"] == {"b2": 2}
 
 
 def test_flow_control_is_counted_in_time() -> None:
@@ -359,7 +359,7 @@ def test_transactions_are_counted_by_how_they_end() -> None:
             client.ok("txn_rollback", txn=number)
         else:
             client.ok("txn_commit", txn=number, key=bytes([number]) * 16, acks=[])
-    found = rig.host.own_metrics.row(None)
+    found = rig.host.own_metrics.host_row(None)
     assert (found["transactions_committed_total"], found["transactions_rolled_back_total"]) == (2, 1)
 
 

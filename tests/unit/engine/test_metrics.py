@@ -88,13 +88,13 @@ def test_a_row_of_a_destination_says_which_one_and_its_limits() -> None:
 def test_a_host_shows_its_store_and_its_transactions() -> None:
     world = Metered()
     world.meters.committed, world.meters.routed = 8, {"b2": 4}
-    row = world.host.row(None)
+    row = world.host.host_row(None)
     assert row["transactions"] == {"open": 2, "prepared": 1}
     assert (row["transactions_committed_total"], row["routed_messages_total"]) == (8, {"b2": 4})
     assert (row["block_cache_bytes"], row["block_cache_limit_bytes"], row["blocks_read_back_total"]) == (11, 12, 13)
     assert "commit_pending_bytes" not in row
     committer: Any = SimpleNamespace(pending_bytes=3, overloaded=True)
-    row = world.host.row(committer)
+    row = world.host.host_row(committer)
     assert (row["commit_pending_bytes"], row["store_overloaded"]) == (3, 1)
 
 

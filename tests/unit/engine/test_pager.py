@@ -106,13 +106,13 @@ def test_a_lone_block_waits_for_company_until_the_next_tick(topic: bool) -> None
     rig.put(1, topic=topic)
     assert rig.pager.get((1, 1)) == block(1)
     assert not rig.files.kept
-    rig.pager.tick()
-    rig.pager.tick()  # One write at a time.
+    rig.pager.page_out_waiting()
+    rig.pager.page_out_waiting()  # One write at a time.
     rig.files.sync()
     assert list(rig.files.kept) == [(1, 1)]
     assert rig.pager.held_bytes == 0
     rig.put(2, topic=topic, fixed=True)
-    rig.pager.tick()
+    rig.pager.page_out_waiting()
     assert not rig.files.waiting
     assert rig.pager.get((1, 1)) == block(1)
 
@@ -120,12 +120,12 @@ def test_a_lone_block_waits_for_company_until_the_next_tick(topic: bool) -> None
 def test_while_paging_files_cannot_be_written_a_tick_does_not_try() -> None:
     rig = Rig(blocks=0)
     rig.put(1)
-    rig.pager.tick()
+    rig.pager.page_out_waiting()
     rig.files.sync(OSError("the disk is full"))
-    rig.pager.tick()
+    rig.pager.page_out_waiting()
     assert not rig.files.waiting
     rig.clock.ms += RETRY_MS
-    rig.pager.tick()
+    rig.pager.page_out_waiting()
     rig.files.sync()
     assert list(rig.files.kept) == [(1, 1)]
 
@@ -200,7 +200,7 @@ def test_while_the_disk_is_full_bodies_stay_and_the_log_hears_it_once() -> None:
     for ordinal in range(1, 40):
         rig.pager.put((1, ordinal), block(ordinal), topic=False)
         rig.files.sync(full)
-    assert rig.pager.row()["paging_failure"] == str(full)
+    assert rig.pager.paging_row()["paging_failure"] == str(full)
     assert len([line for line in rig.told if "cannot be written" in line]) == 1
     assert all(rig.pager.get((1, ordinal)) == block(ordinal) for ordinal in range(1, 40))
     rig.put(40)

@@ -27,7 +27,7 @@ def made(name: str = "q", *, auto: bool = False, **own: Any) -> Definition:
 def test_without_a_policy_a_destination_has_its_own_attributes() -> None:
     policies, definition = HostPolicies(CONFIG), made(maxNumMsgs=4)
     assert policies.hold(definition) is definition.attributes is own_attributes(definition)
-    row = policies.row(definition)
+    row = policies.policy_row(definition)
     assert (row["policy"], row["operator_policy"], row["origins"]) == ("", "", {"maxNumMsgs": "destination"})
     assert row["effective"] == definition.attributes.as_dict("queue")
 
@@ -39,7 +39,7 @@ def test_a_policy_fills_in_what_a_destination_does_not_set_itself() -> None:
     held = policies.hold(own)
     assert (held.maxNumMsgs, held.useDMQ, held.maxNumProducers) == (4, False, 2)
     assert own.attributes.maxNumProducers == 100
-    row = policies.row(own)
+    row = policies.policy_row(own)
     assert (row["policy"], row["operator_policy"]) == ("p", "o")
     assert row["origins"] == {
         "maxNumMsgs": "destination",
@@ -52,7 +52,7 @@ def test_a_policy_fills_in_what_a_destination_does_not_set_itself() -> None:
 
 def test_an_auto_created_destination_sets_nothing_itself() -> None:
     policies, definition = HostPolicies(CONFIG), made(auto=True)
-    assert (definition.attributes.maxNumMsgs, policies.row(definition)["origins"]) == (77, {})
+    assert (definition.attributes.maxNumMsgs, policies.policy_row(definition)["origins"]) == (77, {})
     policies.define({"p": fields(maxNumMsgs=3)})
     assert policies.hold(definition).maxNumMsgs == 3
 
@@ -62,7 +62,7 @@ def test_no_policy_holds_for_the_brokers_own_destinations() -> None:
     policies.define({"p": fields(maxNumMsgs=3)})
     dead = Definition("mq.sys.dmq", False, dead_message_queue())
     assert policies.hold(dead) is dead.attributes
-    assert policies.row(dead)["origins"] == {}
+    assert policies.policy_row(dead)["origins"] == {}
 
 
 def test_policies_that_cannot_be_are_refused() -> None:

@@ -60,14 +60,14 @@ def test_only_damaged_blocks_are_found_with_what_is_not_settled_of_them() -> Non
     world.put(world.destination, "a")
     two = world.put(world.destination, "b", "c")
     world.damaged[two] = StoreDamagedError("checksum of block 2")
-    assert list(world.quarantine.look(world.destination)) == [None, Damaged(two, 0b11, "checksum of block 2")]
+    assert list(world.quarantine.read_blocks(world.destination)) == [None, Damaged(two, 0b11, "checksum of block 2")]
 
 
 def test_a_dead_store_ends_the_search() -> None:
     world = Skipping()
     world.damaged[world.put(world.destination, "a")] = StoreError("gone")
     with pytest.raises(StoreError, match="gone"):
-        list(world.quarantine.look(world.destination))
+        list(world.quarantine.read_blocks(world.destination))
 
 
 def test_the_record_becomes_durable_with_the_end_of_the_block() -> None:
@@ -126,5 +126,5 @@ def test_a_destination_that_goes_on_is_forgotten() -> None:
     world = Skipping()
     world.registry.halted[world.destination.number] = StoreDamagedError("checksum")
     world.quarantine.known[world.destination.number] = [Damaged(1, 1, "checksum")]
-    world.quarantine.forget(world.destination)
+    world.quarantine.forget_destination(world.destination)
     assert (world.quarantine.known, world.registry.halted) == ({}, {})

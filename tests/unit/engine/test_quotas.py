@@ -31,7 +31,7 @@ def update(rig: Rig, name: str, **changes: Any) -> None:
 
 
 def row_of(rig: Rig, quota: str) -> dict[str, Any]:
-    (row,) = [row for row in rig.host.pools.rows() if row["quota"] == quota]
+    (row,) = [row for row in rig.host.pools.pool_rows() if row["quota"] == quota]
     return row
 
 
@@ -114,7 +114,7 @@ def test_what_share_a_quota_compete_and_what_do_not_have_all_of_it_each() -> Non
                 rig.tick(TIMEOUT_MS)
                 assert client.refused() == ([] if shared else ["quota_exceeded"])
         assert [rig.held("q"), rig.held("q", "topic")] == held
-        assert sum(row["messages"] for row in rig.host.pools.rows()) == sum(held)
+        assert sum(row["messages"] for row in rig.host.pools.pool_rows()) == sum(held)
 
 
 def test_all_that_is_stored_is_charged_until_it_is_acknowledged_or_its_destination_goes() -> None:  # W-06
@@ -144,7 +144,7 @@ def test_all_that_is_stored_is_charged_until_it_is_acknowledged_or_its_destinati
     client.send(producer, "left")
     assert row_of(rig, "small")["messages"] == 1
     rig.host.removal.destroy("q", lambda: None)
-    assert rig.host.pools.rows() == []
+    assert rig.host.pools.pool_rows() == []
 
 
 def test_first_come_first_served_although_a_later_one_fits() -> None:  # W-09
@@ -242,7 +242,7 @@ def test_another_quota_refuses_who_waits_and_charges_the_new_one(shared: bool, t
     client.send(producer, "goes in")
     assert client.refused() == []
     assert rig.held() == 3
-    assert [row["quota"] for row in rig.host.pools.rows()] == ([to] if to else [])
+    assert [row["quota"] for row in rig.host.pools.pool_rows()] == ([to] if to else [])
 
 
 @pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
@@ -258,7 +258,7 @@ def test_a_halted_destination_keeps_nobody_waiting_and_nobody_behind_them(policy
     rig.sync()
     (answer,) = client.peer.take("failed")
     assert (answer[2], "block 1 of destination q is damaged" in answer[3]) == ("quota_exceeded", True)
-    (row,) = rig.host.pools.rows()
+    (row,) = rig.host.pools.pool_rows()
     assert (row["waiting"], row["messages"]) == (1, 2), "what is held counts on"
     rig.host.pools.define({"small": quota_of({"MessagesMaximum": 3, "Policy": policy})})
     rig.sync()
@@ -345,7 +345,7 @@ def test_a_destroyed_destination_ends_the_waiting_at_itself() -> None:
         rig.sync()
         told = [row.text for _, _, _, _, rows in client.peer.take("sent") for row in rows]
         assert told == ["the destination was destroyed while the message waited for room"], shared
-        assert rig.host.pools.rows() == []
+        assert rig.host.pools.pool_rows() == []
 
 
 def test_the_dead_message_queue_has_no_quota() -> None:
@@ -376,7 +376,7 @@ def test_figures_of_a_quota_go_on_when_nothing_refers_to_it() -> None:
         "quota_refused_messages_total": {"small": 1},
         "quota_limit_messages": {"small": 2},
     }
-    rig.host.pools.tick()
+    rig.host.pools.ask_for_room()
     assert any("[B2011] quota 'small' holds its MessagesMaximum=2 messages" in line for line in rig.reports)
     update(rig, "q", quota="")
     assert rig.host.pools.metrics() == {"quota_refused_messages_total": {"small": 1}}
@@ -433,7 +433,7 @@ def test_what_is_charged_is_what_is_held_whatever_happens(policy: str, shared: b
                 rig.tick(rng.randint(1, TIMEOUT_MS))
         rig.sync()
         destinations = {destination.name: destination for destination in rig.host.registry.destinations.values()}
-        for row in rig.host.pools.rows():
+        for row in rig.host.pools.pool_rows():
             held = sum(destinations[label.split()[1]].block_index.messages for label in row["destinations"])
             assert row["messages"] == held, f"step {step}: {row}"
             seen["waiting"] += row["waiting"] > 0
@@ -441,6 +441,6 @@ def test_what_is_charged_is_what_is_held_whatever_happens(policy: str, shared: b
         for name, destination in destinations.items():
             assert (destination.policy.account is None) == (destination.attributes.quota == ""), name
     rig.tick(TIMEOUT_MS + 1)
-    assert not any(row["waiting"] for row in rig.host.pools.rows())
+    assert not any(row["waiting"] for row in rig.host.pools.pool_rows())
     assert not any(client.session.client.blocked for client in clients)
     assert all(seen[what] for what in ("waiting", "full", "closed", "died"))

@@ -34,7 +34,7 @@ def test_of_many_small_batches_one_in_each_group_stands_for_all() -> None:
     chosen = [place % SAMPLE_EVERY for place, weight in enumerate(weights) if weight == SAMPLE_EVERY]
     assert set(chosen) == set(range(SAMPLE_EVERY)), "no place in a group is left out"
     assert sample.weigh(SAMPLE_SMALL) == 1, "a large batch is always observed"
-    sampling.tick()
+    sampling.begin_second()
     assert sampling.free == SAMPLE_FREE
 
 
@@ -43,7 +43,7 @@ def test_a_number_was_reached_when_the_last_one_up_to_it_was() -> None:
     times.add(5, 20)
     times.add(9, 30)
     assert [times.at(number) for number in (0, 4, 5, 8, 9, 100)] == [10, 10, 20, 20, 30, 30]
-    times.forget(8)
+    times.drop_below(8)
     assert times.numbers == [5, 9]
     assert times.at(8) == 20
 

@@ -128,7 +128,7 @@ def test_it_ends_after_so_many_firings() -> None:
     for _ in range(5):
         rig.tick(10_000)
     assert sequences(rig) == [1, 2]
-    assert (rig.host.schedules.rows(), live_blocks(rig)) == ([], [])
+    assert (rig.host.schedules.schedule_rows(), live_blocks(rig)) == ([], [])
 
 
 @pytest.mark.parametrize("catch_up", [False, True])
@@ -200,13 +200,13 @@ def test_a_full_destination_gets_it_when_there_is_room_and_once() -> None:
     rig.tick(10_000)
     rig.tick(10_000)
     assert sequences(rig) == [1]
-    (row,) = rig.host.schedules.rows()
+    (row,) = rig.host.schedules.schedule_rows()
     assert (row["state"], row["fired"]) == ("WAITING", 1)
     rig.tick(15_000)
     rig.host.administration.purge("q", lambda: None)
     rig.tick(schedules.AGAIN_MS)
     assert sent(rig) == [("s1", 2, NOW + 40_000)]  # It stands for those at 20, 30 and 40 s.
-    (row,) = rig.host.schedules.rows()
+    (row,) = rig.host.schedules.schedule_rows()
     assert (row["state"], row["reason"]) == ("ACTIVE", "")
 
 
@@ -247,7 +247,7 @@ def test_a_message_that_cannot_be_read_back_halts_its_schedule_and_no_other(monk
     rig.tick(10_000)
     rig.tick(10_000)
     assert [name for name, _, _ in sent(rig)] == ["good", "good"]
-    states = {row["id"]: (row["state"], row["reason"], row["next_ms"]) for row in rig.host.schedules.rows()}
+    states = {row["id"]: (row["state"], row["reason"], row["next_ms"]) for row in rig.host.schedules.schedule_rows()}
     assert states["bad"] == ("HALTED", "segment 1 is damaged at 77", None)
     assert states["good"][0] == "ACTIVE"
     rig.host.schedules.destroy("bad", lambda: None)
@@ -269,12 +269,12 @@ def test_a_time_zone_that_is_not_known_any_more_halts_its_schedule_alone(monkeyp
     rig = rig.restart()
     rig.tick(10_000)
     assert [name for name, _, _ in sent(rig)] == ["near"]
-    states = {row["id"]: (row["state"], row["next_ms"]) for row in rig.host.schedules.rows()}
+    states = {row["id"]: (row["state"], row["next_ms"]) for row in rig.host.schedules.schedule_rows()}
     assert states == {"far": ("HALTED", None), "near": ("ACTIVE", NOW + 20_000)}
     rig.clock.stepped_ms -= 5_000
     rig.host.tick()
     monkeypatch.undo()
-    assert {row["state"] for row in rig.restart().host.schedules.rows()} == {"ACTIVE"}
+    assert {row["state"] for row in rig.restart().host.schedules.schedule_rows()} == {"ACTIVE"}
 
 
 # ---- made and ended ------------------------------------------------------------------------------------------------
@@ -285,10 +285,10 @@ def test_the_answer_comes_when_the_schedule_is_durable() -> None:
     client = Client(rig)
     handle = client.producer()
     assert client.unanswered("schedule", handle=handle, **asked())
-    assert rig.survivor().host.schedules.rows() == []
+    assert rig.survivor().host.schedules.schedule_rows() == []
     rig.sync()
     assert client.peer.take("reply")[0][2] == {"id": "s1"}
-    (row,) = rig.survivor().host.schedules.rows()
+    (row,) = rig.survivor().host.schedules.schedule_rows()
     expected = {
         "id": "s1",
         "type": "queue",
@@ -312,17 +312,17 @@ def test_the_answer_comes_when_the_schedule_is_durable() -> None:
 def test_asking_again_makes_no_second_one_also_when_it_is_over_by_then() -> None:
     rig = rig_with()
     assert schedule(rig, repeat=1) == schedule(rig, repeat=1) == "s1"
-    assert len(rig.host.schedules.rows()) == 1
+    assert len(rig.host.schedules.schedule_rows()) == 1
     rig.tick(10_000)
     for again in (rig, rig.survivor()):
         assert schedule(again, repeat=1) == "s1"
-        assert again.host.schedules.rows() == []
+        assert again.host.schedules.schedule_rows() == []
     rig = rig_with()
     schedule(rig)
     rig.host.schedules.destroy("s1", lambda: None)
     rig.sync()
     schedule(rig)
-    assert rig.host.schedules.rows() == []
+    assert rig.host.schedules.schedule_rows() == []
 
 
 def test_a_destroyed_schedule_sends_no_more_and_is_not_found_again() -> None:
@@ -350,23 +350,23 @@ def test_schedules_go_with_their_destination() -> None:
     schedule(rig, "other", name="stays")
     rig.host.removal.destroy("q", lambda: None)
     rig.sync()
-    assert [row["id"] for row in rig.host.schedules.rows()] == ["stays"]
+    assert [row["id"] for row in rig.host.schedules.schedule_rows()] == ["stays"]
     assert live_blocks(rig) == [2]
     rig.create()  # Another one of that name.
     for again in (rig, rig.survivor()):
         again.tick(10_000)
         assert again.held("q") == 0
-        assert [row["destination"] for row in again.host.schedules.rows()] == ["other"]
+        assert [row["destination"] for row in again.host.schedules.schedule_rows()] == ["other"]
 
 
 def test_a_crash_before_the_end_of_a_destination_is_durable_keeps_its_schedules() -> None:
     rig = rig_with()
     schedule(rig)
     rig.host.removal.destroy("q", lambda: None)
-    assert [row["id"] for row in rig.survivor().host.schedules.rows()] == ["s1"]
+    assert [row["id"] for row in rig.survivor().host.schedules.schedule_rows()] == ["s1"]
     rig.sync()
     again = rig.survivor()
-    assert (again.host.schedules.rows(), live_blocks(again)) == ([], [])
+    assert (again.host.schedules.schedule_rows(), live_blocks(again)) == ([], [])
 
 
 def test_an_auto_created_destination_with_a_schedule_is_not_idle() -> None:  # D-22
@@ -420,7 +420,7 @@ def test_an_auto_created_destination_is_idle_again_when_its_schedule_is_destroye
 def test_what_cannot_be_is_refused_and_leaves_nothing(more: dict[str, Any], code: str) -> None:
     rig = rig_with(maxBytesPerMsg=100, maximumMessageSize=150)
     assert refused(rig, **more) == code
-    assert (rig.host.schedules.rows(), rig.commits(), live_blocks(rig)) == ([], [], [])
+    assert (rig.host.schedules.schedule_rows(), rig.commits(), live_blocks(rig)) == ([], [], [])
 
 
 def test_a_request_that_is_no_single_message_is_refused() -> None:
@@ -442,7 +442,7 @@ def test_a_destination_has_at_most_so_many() -> None:
     assert schedule(rig, name="a") == "a"  # Asking again is no new one.
     rig.host.schedules.destroy("a", lambda: None)
     schedule(rig, name="c")
-    assert [row["id"] for row in rig.host.schedules.rows()] == ["b", "c"]
+    assert [row["id"] for row in rig.host.schedules.schedule_rows()] == ["b", "c"]
 
 
 def test_a_temporary_destination_has_none() -> None:  # D-23
@@ -486,13 +486,13 @@ def test_checkpoints_carry_the_schedules_and_old_blocks_do_not_come_back() -> No
     rig.sync()
     rig.store.checkpoint_after_entries = 10_000
     rig = rig.restart()
-    (row,) = rig.host.schedules.rows()
+    (row,) = rig.host.schedules.schedule_rows()
     assert (row["id"], row["fired"], row["last_ms"]) == ("lives", 2, NOW + 20_000)
     assert live_blocks(rig) == [3]
     schedule(rig, name="new")
     rig = rig.restart()
     rig.tick(10_000)
-    assert sorted(row["id"] for row in rig.host.schedules.rows()) == ["lives", "new"]
+    assert sorted(row["id"] for row in rig.host.schedules.schedule_rows()) == ["lives", "new"]
     assert live_blocks(rig) == [3, 4]
 
 
@@ -516,7 +516,7 @@ def test_a_schedule_that_is_over_may_have_lost_its_message_before_the_next_check
     rig.sync()
     reclaim(rig)
     rig = rig.restart()
-    assert (rig.host.schedules.rows(), live_blocks(rig)) == ([], [])
+    assert (rig.host.schedules.schedule_rows(), live_blocks(rig)) == ([], [])
     assert set(rig.host.schedules.log.ended) == {"over", "destroyed", "without", "quick"}
     schedule(rig, name="new")
     assert live_blocks(rig) == [5], "numbers are never used again"
@@ -528,7 +528,7 @@ def test_a_schedule_without_its_destination_is_dropped_and_said() -> None:
     log = rig.store._log
     log[:] = [entry for entry in log if entry.destination != rig.destination().number]
     rig = rig.restart()
-    assert rig.host.schedules.rows() == []
+    assert rig.host.schedules.schedule_rows() == []
     assert [line for line in rig.reports if "s1" in line and "dropped" in line]
     rig.sync()
     assert live_blocks(rig) == []
@@ -576,8 +576,8 @@ def test_what_administrators_see_of_a_destination_counts_its_schedules() -> None
     rig = rig_with()
     rig.create("other")
     schedule(rig)
-    assert [row["id"] for row in rig.host.schedules.rows("queue", "q")] == ["s1"]
-    assert rig.host.schedules.rows("queue", "other") == rig.host.schedules.rows("topic") == []
+    assert [row["id"] for row in rig.host.schedules.schedule_rows("queue", "q")] == ["s1"]
+    assert rig.host.schedules.schedule_rows("queue", "other") == rig.host.schedules.schedule_rows("topic") == []
 
 
 # ---- the part alone --------------------------------------------------------------------------------------------------
@@ -645,7 +645,7 @@ class Planned(Desk):
     def after(self, ms: int) -> int:
         """How many messages there are then."""
         self.clock.ms += ms
-        self.schedules.tick()
+        self.schedules.fire_due()
         return self.destination.block_index.messages
 
 
@@ -670,7 +670,7 @@ def test_the_last_firing_ends_it_and_frees_its_message() -> None:
     world = Planned()
     world.plan(repeat=2)
     assert [world.after(10_000) for _ in range(4)] == [1, 2, 2, 2]
-    assert (world.schedules.rows(), world.freed, world.destination.kept) == ([], [1], False)
+    assert (world.schedules.schedule_rows(), world.freed, world.destination.kept) == ([], [1], False)
 
 
 def test_a_full_destination_gets_it_later_and_the_log_hears_once() -> None:
@@ -700,7 +700,7 @@ def test_what_cannot_be_planned_is_refused_and_leaves_nothing() -> None:
         world.plan(destination=world.add("tmp", owner="me"))
     world.plan()
     world.plan()
-    assert len(world.schedules.rows()) == 1, "the same id is the same schedule"
+    assert len(world.schedules.schedule_rows()) == 1, "the same id is the same schedule"
     with pytest.raises(ResourceAllocationError, match="maxNumSchedules=1"):
         world.plan(id_="other")
     assert len(world.templates) == 1

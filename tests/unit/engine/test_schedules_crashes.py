@@ -72,7 +72,7 @@ def test_a_crash_at_any_step_with_any_part_of_it_durable_loses_and_doubles_nothi
             rig.host.tick()
         rig.sync()
     check(rig, began_ms)
-    rows = {row["id"]: row["fired"] for row in rig.host.schedules.rows()}
+    rows = {row["id"]: row["fired"] for row in rig.host.schedules.schedule_rows()}
     assert rows == {"all": STEPS, "some": STEPS}
     assert len(sent(rig)) == 2 * STEPS + 3
 
@@ -107,7 +107,7 @@ def test_any_mixture_of_crashes_checkpoints_pauses_and_clocks_fires_each_occurre
     for name in ("all", "some", "three"):
         own = [sequence for who, sequence, _ in found if who == name]
         assert own == list(range(1, len(own) + 1)), f"{name}: {own}"
-    fired = {row["id"]: row["fired"] for row in rig.host.schedules.rows()}
+    fired = {row["id"]: row["fired"] for row in rig.host.schedules.schedule_rows()}
     for name in ("all", "some"):
         assert fired[name] == len([1 for who, _, _ in found if who == name])
     rig.host.administration.resume("q", "producers")

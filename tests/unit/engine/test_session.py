@@ -184,7 +184,7 @@ def test_what_belongs_to_an_ended_consumer_settles_nothing() -> None:
     receiver.got()
     session, old = receiver.session, receiver.epochs[consumer] + 7
     session.acknowledge(consumer, old, 5, [(1, 1)])
-    session.settle(consumer, old, 6, "reject", -1, "", [(1, 1)])
+    session.settle_deliveries(consumer, old, 6, "reject", -1, "", [(1, 1)])
     session.begun(consumer, old, 1)
     session.extend(consumer, old, [(1, 1)])
     session.credit(consumer, old, 1)

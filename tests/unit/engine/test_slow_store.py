@@ -23,7 +23,7 @@ class Disk:
 
     def tick(self, s: float = 1.0) -> list[str]:
         self.now_ns += int(s * 1e9)
-        self.log.tick()
+        self.log.tell_due()
         found, self.lines[:] = list(self.lines), []
         return found
 

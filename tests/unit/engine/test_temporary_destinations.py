@@ -32,7 +32,7 @@ class Waiting(Desk):
 
     def after(self, ms: int) -> list[tuple[str, str]]:
         self.clock.ms += ms
-        self.temporary.tick()
+        self.temporary.end_expired()
         return self.ended
 
 

@@ -52,8 +52,8 @@ def test_a_heuristic_outcome_counts_until_it_is_forgotten() -> None:
     found = TxLog()
     found.apply(log.note(HEURISTIC, 3, b"k", False, 9).meta)
     assert (found.outcome(b"k"), found.heuristic[b"k"].state) == (False, "HEURISTICALLY_ROLLED_BACK")
-    assert found.forget(b"k")
-    assert not found.forget(b"k")
+    assert found.forget_transaction(b"k")
+    assert not found.forget_transaction(b"k")
     assert found.outcome(b"k") is None
 
 

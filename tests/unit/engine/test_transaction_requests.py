@@ -27,7 +27,7 @@ class FakeTransactions:
         self.log = TxLog()
         self.gone = False
 
-    def begin(self, session: Any, key: bytes, kind: str) -> Transaction:
+    def begin_transaction(self, session: Any, key: bytes, kind: str) -> Transaction:
         return Transaction(7, key, kind, 0, session)
 
     def find(self, key: bytes) -> Transaction | None:
@@ -54,7 +54,7 @@ class FakeTransactions:
         self.calls.append(("decide", key, commit))
         done()
 
-    def forget(self, key: bytes, done: Any) -> None:
+    def forget_transaction(self, key: bytes, done: Any) -> None:
         self.calls.append(("forget", key))
         done()
 

@@ -268,7 +268,7 @@ class World(Desk):
 
     def opened(self, *bodies: str, key: bytes = b"k") -> Transaction:
         """A transaction that has sent something."""
-        transaction = self.transactions.begin(None, key)
+        transaction = self.transactions.begin_transaction(None, key)
         if bodies:
             transaction.destinations[self.destination] = None
             block = made(*bodies, producer=99, first_seq=self.own.take_seqs(len(bodies)))
@@ -318,10 +318,10 @@ def test_one_that_is_open_for_too_long_is_rolled_back() -> None:
     transaction = world.opened("a")
     assert world.wakeups.due(world.clock.ms + 5000) == [0]
     world.clock.ms += 4999
-    world.transactions.tick()
+    world.transactions.roll_back_overdue()
     assert transaction.number in world.transactions.by_number
     world.clock.ms += 1
-    world.transactions.tick()
+    world.transactions.roll_back_overdue()
     assert (transaction.state, world.ended, world.destination.staged) == ("ROLLEDBACK", [False], {})
     assert world.lines == [f"transaction {transaction.number} was open for too long and is rolled back"]
 

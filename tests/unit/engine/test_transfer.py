@@ -63,7 +63,7 @@ class Two:
         """What a broker's sweep does about prepared transactions, and a host about what nobody asks for any more."""
         self.here.tick(61_000)
         here, there = self.here.host.transactions, self.there.host.transactions
-        for row in there.rows():
+        for row in there.transaction_rows():
             assert (row["state"], row["coordinator"], row["kind"]) == ("PREPARED", HERE, "local")
             outcome = here.outcome(KEY)
             if outcome == "unknown":
@@ -177,7 +177,7 @@ def test_a_full_destination_takes_none_of_them() -> None:
     two.set_aside()
     with pytest.raises(ResourceAllocationError):
         two.there.host.transfer.take_over(two.there.destination("small"), KEY, HERE, two.blocks, nobody)
-    assert not two.there.host.transactions.rows()
+    assert not two.there.host.transactions.transaction_rows()
     assert two.there.held("small") == 0
 
 
@@ -309,10 +309,10 @@ def test_what_nobody_asks_for_comes_back_by_itself() -> None:
     due_ms = world.clock.ms + PATIENCE_MS
     assert (world.wakeups.due(due_ms - 1), world.wakeups.due(due_ms)) == ([], [0])
     world.clock.ms = due_ms - 1
-    world.transfer.tick()
+    world.transfer.keep_overdue()
     assert world.waiting() == 0
     world.clock.ms = due_ms
-    world.transfer.tick()
+    world.transfer.keep_overdue()
     assert world.waiting() == 1
 
 

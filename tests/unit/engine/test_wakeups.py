@@ -27,12 +27,12 @@ def test_a_forgotten_one_does_not_wake_and_the_rest_is_asked_for_again() -> None
     wakeups = Wakeups(alarms.append)
     wakeups.wake(1, 30)
     wakeups.wake(2, 40)
-    wakeups.forget(1)
-    wakeups.forget(9)
+    wakeups.cancel(1)
+    wakeups.cancel(9)
     alarms.clear()
     wakeups.remind()
     assert (wakeups.due(100), alarms) == ([2], [40])
-    wakeups.forget(2)
+    wakeups.cancel(2)
     wakeups.remind()
     assert alarms == [40], "nothing is left to wake"
 
@@ -64,6 +64,6 @@ def test_what_the_host_waits_for_takes_as_long_when_the_clock_is_set(hours: int)
     assert retries.due() == []
     clock.ms += AGAIN_MS
     assert retries.due() == ["a"]
-    wakeups.forget(0)
+    wakeups.cancel(0)
     retries.add("b")
     assert alarms[-1] == clock.ms + AGAIN_MS, "an alarm is by measured time"

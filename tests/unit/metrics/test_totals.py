@@ -20,7 +20,7 @@ def told(count: int, seconds: float = 0.0) -> dict[str, dict[str, Any]]:
 
 
 def total(totals: Totals) -> int:
-    return int(totals.rows().get("queue", {}).get(KEY, 0))
+    return int(totals.counter_rows().get("queue", {}).get(KEY, 0))
 
 
 class Hosts:
@@ -79,7 +79,7 @@ def test_the_total_is_what_happened_since_the_broker_started(before: dict[str, i
         reached = total(hosts.totals)
     hosts.look()
     assert total(hosts.totals) == hosts.seen
-    rows = hosts.totals.rows()
+    rows = hosts.totals.counter_rows()
     assert rows.get("queue", {}).get("service_seconds", ([0], 0.0))[0][0] == hosts.seen
     assert rows.get("host", {}).get("routed_messages_total", {}).get("b1", 0) == hosts.seen
 
@@ -97,7 +97,7 @@ def test_what_a_host_counted_between_the_last_scrape_and_its_end_is_added() -> N
     assert take(2, 5, 2050, 2055) == 2005
     assert take(3, 0, 2000, 2000) == 2005, "what left no record takes nothing away"
     assert take(3, 7, 2000, 2007) == 2012
-    assert totals.rows()["host"]["routed_messages_total"]["b1"] == 1000 + 5 + 7
+    assert totals.counter_rows()["host"]["routed_messages_total"]["b1"] == 1000 + 5 + 7
 
 
 def test_a_destination_goes_on_with_what_its_host_has_recovered() -> None:
@@ -118,7 +118,7 @@ def test_a_destination_goes_on_with_what_its_host_has_recovered() -> None:
 def test_gauges_are_no_totals() -> None:
     totals = Totals()
     totals.take_rows("h1", 1, told(3), older=False)
-    assert "messages" not in totals.rows()["queue"]
+    assert "messages" not in totals.counter_rows()["queue"]
 
 
 def test_a_host_that_does_not_answer_keeps_what_it_counted() -> None:

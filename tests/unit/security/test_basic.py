@@ -41,7 +41,7 @@ class World:
     def login(self, name: str, password: str) -> BasicExchange:
         """One that fails."""
         exchange = self.exchange()
-        assert exchange.begin(name) == ""
+        assert exchange.make_challenge(name) == ""
         with pytest.raises(SecurityError) as caught:
             asyncio.run(exchange.finish(password))
         assert str(caught.value) == WRONG
@@ -57,7 +57,7 @@ def world() -> Iterator[World]:
 
 def test_the_repository_says_who_it_is(world: World) -> None:
     exchange = world.exchange()
-    exchange.begin("ann")
+    exchange.make_challenge("ann")
     identity, proof = asyncio.run(exchange.finish("secret"))
     assert (identity.user, identity.until_s, proof, world.asked) == (ANN, None, "", [("ann", "secret")])
 
@@ -72,21 +72,21 @@ def test_the_log_has_the_reason_and_the_client_has_not(world: World) -> None:
 @pytest.mark.parametrize("name", ["", "x" * (NAME_CHARS_MAX + 1)])
 def test_what_cannot_be_a_name_is_refused(world: World, name: str) -> None:
     with pytest.raises(ProtocolError, match="1 to"):
-        world.exchange().begin(name)
+        world.exchange().make_challenge(name)
 
 
 def test_who_fails_too_often_waits_also_in_the_middle_of_a_login(world: World) -> None:
     early = world.exchange()
-    early.begin("ann")
+    early.make_challenge("ann")
     for _ in range(FAILURES_MAX):
         world.login("ann", "wrong")
     with pytest.raises(SecurityError, match="too many failed logins"):
         asyncio.run(early.finish("secret"))
     assert (early.locked, world.asked.count(("ann", "secret"))) == (True, 0)
-    world.exchange("127.0.0.2").begin("ann")
+    world.exchange("127.0.0.2").make_challenge("ann")
     world.now_s += LOCKED_S
     exchange = world.exchange()
-    exchange.begin("ann")
+    exchange.make_challenge("ann")
     assert asyncio.run(exchange.finish("secret"))[0].user == ANN
 
 
@@ -95,7 +95,7 @@ def test_a_success_begins_counting_anew(world: World) -> None:
         for _ in range(FAILURES_MAX - 1):
             world.login("ann", "wrong")
         exchange = world.exchange()
-        exchange.begin("ann")
+        exchange.make_challenge("ann")
         asyncio.run(exchange.finish("secret"))
 
 

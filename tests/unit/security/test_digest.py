@@ -36,7 +36,7 @@ def log_in(
 ) -> tuple[DigestExchange, User]:
     login = DigestExchange(USERS, lockout, address=address, nonce="theirs", secret=b"x" * 32)
     client = ScramClient(name, password, "ours")
-    identity, signature = asyncio.run(login.finish(client.final(login.begin(client.first()))))
+    identity, signature = asyncio.run(login.finish(client.final(login.make_challenge(client.first()))))
     client.check(signature)
     assert identity.until_s is None
     return login, identity.user
@@ -60,7 +60,7 @@ def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> Non
     login = DigestExchange(USERS, Lockout(Clock()), address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
     verifier = Verifier.parse(VERIFIER) if name in ("ann", "old") else Verifier.nobody(name, b"x" * 32)
     client = ScramClient(name, password, "ours")
-    challenge = login.begin(client.first())
+    challenge = login.make_challenge(client.first())
     assert f"i={verifier.iterations}" in challenge
     # Who is unknown has a verifier of many rounds; a proof of any other is as wrong.
     final = client.final(challenge.replace(f"i={verifier.iterations}", "i=1"))
@@ -72,12 +72,12 @@ def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> Non
 def test_a_malformed_proof_counts_as_a_wrong_one() -> None:
     lockout = Lockout(Clock())
     login = DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
-    login.begin(ScramClient("ann", "secret", "ours").first())
+    login.make_challenge(ScramClient("ann", "secret", "ours").first())
     with pytest.raises(SecurityError, match=WRONG):
         asyncio.run(login.finish("nothing"))
     assert "malformed" in login.why
     with pytest.raises(ProtocolError):
-        DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32).begin("nothing")
+        DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32).make_challenge("nothing")
 
 
 def test_after_some_failures_a_user_waits_and_others_do_not() -> None:

@@ -145,8 +145,8 @@ def exchanges(file: KeyFile) -> Iterator[Exchanges]:
 def test_a_login_by_token_has_one_step(exchanges: Exchanges) -> None:
     exchange = exchanges.mechanism.exchange(LoginPeer("127.0.0.1"))
     with pytest.raises(ProtocolError, match="begins with nothing"):
-        exchange.begin("ann")
-    assert exchange.begin("") == ""
+        exchange.make_challenge("ann")
+    assert exchange.make_challenge("") == ""
     identity, proof = asyncio.run(exchange.finish(token()))
     assert (identity.user.name, exchange.name, proof) == ("ann", "ann", "")
     with pytest.raises(ProtocolError, match="1 to 12000 characters"):

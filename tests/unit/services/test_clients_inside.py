@@ -22,10 +22,10 @@ def test_one_that_was_ended_is_told_why_and_does_not_come_in_again() -> None:
             first.feed(hello("c1"))
             other.feed(hello("c2"))
             nameless.feed(bytes(wire.call(1, "hello", {})))
-            rows = {row["id"]: row for row in await inside.rows()}
+            rows = {row["id"]: row for row in await inside.client_rows()}
             assert set(rows) == {"c1", "c2"}
             assert (rows["c1"]["client_id"], rows["c1"]["pid"], len(rows["c1"]["platform"])) == ("of c1", "7", 100)
-            assert await inside.end(["c1", "c9"], "call 4711") == ["c1"]
+            assert await inside.end_clients(["c1", "c9"], "call 4711") == ["c1"]
             await asyncio.sleep(0)
             assert first.closed
             assert b"call 4711" in first.transport.written
@@ -36,8 +36,8 @@ def test_one_that_was_ended_is_told_why_and_does_not_come_in_again() -> None:
             for refused in (again, away):
                 assert refused.closed
                 assert b"call 4711" in refused.transport.written
-            assert await inside.end(["c1"], "again") == []
-            assert [row["id"] for row in await inside.rows()] == ["c2"]
+            assert await inside.end_clients(["c1"], "again") == []
+            assert [row["id"] for row in await inside.client_rows()] == ["c2"]
             assert rig.serves()
 
     asyncio.run(main())

@@ -33,7 +33,7 @@ class Services:
     def is_probe(self, peer: str) -> bool:
         return peer in self.probes
 
-    def refused(self, peer: str, why: str) -> None:
+    def client_refused(self, peer: str, why: str) -> None:
         self.told.append(peer)
 
 
@@ -62,6 +62,6 @@ def test_the_brokers_own_probe_is_no_refused_client() -> None:
         listener = ServiceListener(services, "jms", bound, 5)
     assert listener.address == ("127.0.0.1", listener.port)
     services.probes.add("127.0.0.1:7")
-    listener.refused("127.0.0.1:7", "it said nothing")
-    listener.refused("127.0.0.1:8", "it said nothing")
-    assert (services.told, listener.row()["refused"]) == (["127.0.0.1:8"], 1)
+    listener.client_refused("127.0.0.1:7", "it said nothing")
+    listener.client_refused("127.0.0.1:8", "it said nothing")
+    assert (services.told, listener.service_row()["refused"]) == (["127.0.0.1:8"], 1)

@@ -253,9 +253,9 @@ def test_later_refusals_are_told_with_a_count(caplog: pytest.LogCaptureFixture) 
     now_ns = [10**12]
     log = RefusalLog(lambda: now_ns[0])
     for _ in range(5):
-        log.refused("10.0.0.1:7", "no token")
+        log.count_refusal("10.0.0.1:7", "no token")
     now_ns[0] += 61 * 10**9
-    log.refused("10.0.0.2:8", "no token")
+    log.count_refusal("10.0.0.2:8", "no token")
     assert lines(caplog, "B2067") == [
         "[B2067] a client from 10.0.0.1:7 was refused: no token",
         "[B2067] a client from 10.0.0.2:8 was refused: no token (5 were refused since the line before)",

@@ -35,7 +35,7 @@ def test_a_lone_senders_commit_does_not_wait_for_the_loop() -> None:
         turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
         assert not seen
-        turn.end(alone=True)
+        turn.finish_frames(alone=True)
 
     assert in_a_loop(case) == ["commit"]
 
@@ -44,14 +44,14 @@ def test_a_commit_waits_for_others_and_for_more_of_a_lot() -> None:
     async def others(turn: Turn, seen: list[str]) -> None:
         turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
-        turn.end(alone=False)
+        turn.finish_frames(alone=False)
 
     async def a_lot(turn: Turn, seen: list[str]) -> None:
         committer: Any = SimpleNamespace(pending_bytes=ALONE_BYTES_MAX + 1)
         turn.committer = committer
         turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
-        turn.end(alone=True)
+        turn.finish_frames(alone=True)
 
     async def outside(turn: Turn, seen: list[str]) -> None:
         turn.soon(lambda: seen.append("commit"))
@@ -74,7 +74,7 @@ def test_confirmations_of_one_commit_are_written_after_all_of_it() -> None:
         turn.under_way = turn.handling = True
         turn.release([lambda: done(one)])
         assert turn.under_way, "a commit within a turn leaves the rest to the turn"
-        turn.end(alone=False)
+        turn.finish_frames(alone=False)
 
     assert in_a_loop(case) == ["done", "done", "one", "other", "done", "one"]
 
@@ -96,7 +96,7 @@ def test_the_rest_of_a_turn_happens_although_one_part_fails() -> None:
         turn.confirming.append(confirmed(seen))
         turn.soon(fails)
         try:
-            turn.end(alone=True)
+            turn.finish_frames(alone=True)
         except ValueError:
             seen.append("failed")
         assert not turn.under_way
@@ -114,7 +114,7 @@ def test_what_a_commit_brings_about_is_committed_in_the_loops_next_turn() -> Non
 
         turn.under_way = turn.handling = True
         turn.soon(commit)
-        turn.end(alone=True)
+        turn.finish_frames(alone=True)
 
     async def outside(turn: Turn, seen: list[str]) -> None:
         seen.append("commit")

@@ -40,7 +40,7 @@ class Pages:
 def pages(tmp_path: Path) -> Iterator[Pages]:
     found = Pages(tmp_path / "a" / "paging")
     yield found
-    found.files.close()
+    found.files.remove_all()
 
 
 def names(pages: Pages) -> list[str]:
@@ -115,7 +115,7 @@ def test_a_start_removes_what_was_left_and_close_removes_everything(tmp_path: Pa
     assert names(after) == []
     assert not after.files.has(1, 1)
     after.write((1, 1, b"new"))
-    after.files.close()
+    after.files.remove_all()
     assert not (tmp_path / "paging").exists()
 
 
@@ -165,4 +165,4 @@ def test_a_full_disk_keeps_nothing_of_a_write_and_later_ones_succeed(tmp_path: P
     io.full = False
     assert pages.write((1, 2, b"after")) is None
     assert (pages.files.read(1, 1), pages.files.read(1, 2)) == (b"before", b"after")
-    pages.files.close()
+    pages.files.remove_all()

@@ -99,23 +99,23 @@ def filled(journal: Journal, blocks: int, first: int = 0) -> None:
 def test_a_log_is_busy_at_first_and_while_it_writes_a_quarter_of_a_segment_in_two_windows() -> None:
     sizing = Sizing(64 * MIB)
     for window in range(3):
-        sizing.look(window * WINDOW_NS)
+        sizing.follow_time(window * WINDOW_NS)
         assert sizing.busy == (window < 2)
     sizing.written += 16 * MIB
     assert sizing.busy
-    sizing.look(3 * WINDOW_NS)
+    sizing.follow_time(3 * WINDOW_NS)
     assert sizing.busy, "it was in the window before"
-    sizing.look(4 * WINDOW_NS)
+    sizing.follow_time(4 * WINDOW_NS)
     assert not sizing.busy
 
 
 def test_a_look_within_a_window_changes_nothing() -> None:
     sizing = Sizing(64 * MIB)
-    sizing.look(5)
+    sizing.follow_time(5)
     sizing.written = 7
-    sizing.look(5 + WINDOW_NS - 1)
+    sizing.follow_time(5 + WINDOW_NS - 1)
     assert (sizing.written, sizing.lately) == (7, 7)
-    sizing.look(5 + WINDOW_NS)
+    sizing.follow_time(5 + WINDOW_NS)
     assert (sizing.written, sizing.lately) == (0, 7)
 
 

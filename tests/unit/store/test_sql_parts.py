@@ -205,7 +205,7 @@ def test_a_lock_has_one_holder_and_goes_with_it(prepared: Prepared) -> None:
     assert not locks[1].held()
     assert locks[1].acquire()
     locks[1].remove()
-    database.close(connection)
+    database.close_connection(connection)
     assert advisory_key("i", "h1") != advisory_key("i", "h2")
     assert -(2**63) <= advisory_key("i", "h1") < 2**63
 

@@ -27,7 +27,7 @@ def test_pieces_are_the_rows_of_the_summary(parts: list[tuple[int, int, int, int
     data = writer.encode()
     found = []
     for piece in summary_pieces(data, writer.blocks):
-        found += piece.rows() if isinstance(piece, Stretch) else piece
+        found += piece.block_rows() if isinstance(piece, Stretch) else piece
     assert found == list(iter_summary(data, writer.blocks))
 
 
@@ -48,7 +48,7 @@ def test_gathered_rows_keep_their_order_within_each_destination(steps: list[tupl
         rows.append((nexts[destination], destination, 512 * at, at, 7 * at, b"m" * (26 + width), 0))
     found = list(gathered([rows[:20], rows[20:]]))
     for destination in nexts:
-        mine = [row for stretch in found if stretch.destination == destination for row in stretch.rows()]
+        mine = [row for stretch in found if stretch.destination == destination for row in stretch.block_rows()]
         assert mine == [row for row in rows if row[1] == destination]
     ends = dict[int, tuple[int, int]]()
     for stretch in found:

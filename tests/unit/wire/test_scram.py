@@ -17,7 +17,7 @@ OURS, THEIRS = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 
 def log_in(password: str, verifier: Verifier = PENCIL) -> str:
     client, server = ScramClient("user", password, OURS), ScramServer(THEIRS)
-    name = server.begin(client.first())
+    name = server.read_first(client.first())
     client.check(server.finish(client.final(server.challenge(verifier))))
     return name
 
@@ -25,7 +25,7 @@ def log_in(password: str, verifier: Verifier = PENCIL) -> str:
 def test_the_example_of_the_rfc() -> None:
     client, server = ScramClient("user", "pencil", OURS), ScramServer(THEIRS)
     assert client.first() == f"n,,n=user,r={OURS}"
-    assert server.begin(client.first()) == "user"
+    assert server.read_first(client.first()) == "user"
     challenge = server.challenge(PENCIL)
     assert challenge == f"r={OURS}{THEIRS},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     final = client.final(challenge)
@@ -37,7 +37,7 @@ def test_the_example_of_the_rfc() -> None:
 
 def test_names_keep_their_commas() -> None:
     server = ScramServer(THEIRS)
-    assert server.begin(ScramClient("a=,b=2C", "x", OURS).first()) == "a=,b=2C"
+    assert server.read_first(ScramClient("a=,b=2C", "x", OURS).first()) == "a=,b=2C"
 
 
 def test_a_wrong_password_is_refused_by_the_server() -> None:
@@ -89,13 +89,13 @@ def test_a_challenge_that_is_not_for_this_login_is_refused(challenge: str, error
 @pytest.mark.parametrize("first", ["", "n,,", "y,,n=a,r=b", "n,,n=a", "n,,r=b,n=a", "n,,n=a,r=", "n,,n=" + "a" * 3000])
 def test_a_first_message_that_is_malformed_is_refused(first: str) -> None:
     with pytest.raises(ProtocolError):
-        ScramServer(THEIRS).begin(first)
+        ScramServer(THEIRS).read_first(first)
 
 
 @pytest.mark.parametrize("final", ["", "c=biws,r=x,p=AAAA", f"c=eSws,r={OURS}{THEIRS},p=AAAA", "c=biws,p=AAAA"])
 def test_a_proof_that_is_malformed_is_refused(final: str) -> None:
     server = ScramServer(THEIRS)
-    server.begin(ScramClient("user", "x", OURS).first())
+    server.read_first(ScramClient("user", "x", OURS).first())
     server.challenge(PENCIL)
     with pytest.raises(ProtocolError):
         server.finish(final)

@@ -114,9 +114,9 @@ class AcknowledgementWindow:
         finally:
             if isinstance(fault, ConnectionLostError):
                 fault = None
-            self.end(count, fault)
+            self.count_ended(count, fault)
 
-    def end(self, count: int, fault: BrokerError | None = None) -> None:
+    def count_ended(self, count: int, fault: BrokerError | None = None) -> None:
         """``count`` messages are confirmed, or come again, because of ``fault`` or of a lost connection."""
         with self._lock:
             self._ended += count

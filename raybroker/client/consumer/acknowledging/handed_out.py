@@ -60,7 +60,7 @@ class HandedOut:
         """A listener has returned, or what it had in hand has its end otherwise."""
         self.done = self.serial
 
-    def forget(self, consumer: object) -> None:
+    def forget_consumer(self, consumer: object) -> None:
         """It is closed."""
         self.owing.pop(consumer, None)
         self.leaving.pop(consumer, None)

@@ -82,7 +82,7 @@ class UncoveredDeliveries:
         with self._lock:
             self.rows = [part for row in self.rows for part in _without(row, consumer, epoch, tag)]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The application starts again."""
         with self._lock:
             self.rows, self._more = [], 0

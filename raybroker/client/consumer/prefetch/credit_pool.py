@@ -71,7 +71,7 @@ class Share:
         self.used -= count
         credit_pool.used -= count
         if self.standing:
-            return credit_pool.ask(self)
+            return credit_pool.grant_rest(self)
         if credit_pool.wanting:
             credit_pool.check()
         return 0
@@ -121,7 +121,7 @@ class CreditPool:
     def shared(self) -> bool:
         return len(self.shares) > 1
 
-    def end(self) -> None:
+    def end_grants(self) -> None:
         """Nobody gets anything any more."""
         self._ended = self._said = True
 
@@ -236,7 +236,7 @@ class CreditPool:
         if self.by_acks and self.used >= self.limit > 0:
             self._full = True
         if share.standing:
-            return self.ask(share)
+            return self.grant_rest(share)
         if not share.granted:
             self.ready(share)
         self.check()
@@ -256,7 +256,7 @@ class CreditPool:
             self._wish = True
             self.check()
 
-    def ask(self, share: Share) -> int:
+    def grant_rest(self, share: Share) -> int:
         """How much the one whose credit stands asks for; 0 for none."""
         if self.style != "credit" or self.limit <= 0 or share.granted or self.used > self._threshold:
             return 0

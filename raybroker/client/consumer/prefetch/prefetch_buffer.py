@@ -58,7 +58,7 @@ class ConsumerSession(MessageSession, Protocol):
         """It is about to be closed: a transaction keeps what it has consumed."""
         ...
 
-    def forget(self, consumer: Any, /) -> None:
+    def forget_consumer(self, consumer: Any, /) -> None:
         """It is closed."""
         ...
 
@@ -341,7 +341,7 @@ class PrefetchBuffer(ABC):
         """Messages here that were not handed out."""
         return self._flow.buffered
 
-    def settle(self, up_to: int | None) -> tuple[int, unacknowledged_ranges.Ranges]:
+    def settle_consumed(self, up_to: int | None) -> tuple[int, unacknowledged_ranges.Ranges]:
         """What was consumed, up to a serial if one is given, is unacknowledged no more: (epoch, ranges of its tags)."""
         with self._lock:
             if up_to is None:

@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.whole_body import WholeBody
@@ -55,19 +55,13 @@ async def upload(channel: Channel, kind: str, name: str, body: WholeBody, header
     return number
 
 
-class Refusing(Protocol):
-    """The transactions of the session."""
-
-    def refused(self, error: BrokerError, /) -> None: ...
-
-
 class LargeSends:
     """The large sends of a producer, on the IO loop. ``state`` and ``room`` are the producer's, and ``lock`` guards
     them.
 
     flush         writes what waited behind a body
     given_up      counts messages that are not sent any more, because of an error
-    transactions  of its session, if that is transacted
+    note_refusal  tells the transactions of its session, if that is transacted
     """
 
     def __init__(
@@ -80,7 +74,7 @@ class LargeSends:
         flush: Callable[[], None],
         given_up: Callable[[Sequence[Batch], BrokerError], None],
         *,
-        transactions: Refusing | None = None,
+        note_refusal: Callable[[BrokerError], None] | None = None,
     ) -> None:
         self._destination = destination
         self._state = state
@@ -89,7 +83,7 @@ class LargeSends:
         self._tasks = tasks
         self._flush = flush
         self._given_up = given_up
-        self._transactions = transactions
+        self._note_refusal = note_refusal
         self._channel: Channel | None = None
         """Where a body is going."""
 
@@ -97,7 +91,7 @@ class LargeSends:
         """Whether the producer has to wait for a body on this connection."""
         return self._channel is channel
 
-    def begin(self, channel: Channel, handle: int, batch: Batch, txn: int = 0) -> bool:
+    def send_in_pieces(self, channel: Channel, handle: int, batch: Batch, txn: int = 0) -> bool:
         """Send a block that has just become unsettled, if its body goes in pieces; False: it goes as it is.
 
         ``txn``: number of its transaction on the connection, 0 for none.
@@ -139,13 +133,13 @@ class LargeSends:
 
     def _sent(self, batch: Batch) -> None:
         """The message has left, as any other would have."""
-        state, transacted = self._state, self._transactions is not None
+        state, transacted = self._state, self._note_refusal is not None
         with self._lock:
             told = transacted or not (batch.shared.persistent or state.answered)
             if transacted or not state.awaits(batch):
-                state.settle(batch.first_seq)
+                state.settle_block(batch.first_seq)
             if transacted:
-                batch.forget()
+                batch.drop_content()
             self._room.changed()
         if told:
             complete(batch, state.producer, ())
@@ -154,14 +148,14 @@ class LargeSends:
     def _failed(self, batch: Batch, error: BrokerError) -> None:
         """The host did not take the body, or the connection was lost before the message left."""
         lost = isinstance(error, ConnectionLostError)
-        if lost and self._transactions is None and batch.shared.persistent:
+        if lost and self._note_refusal is None and batch.shared.persistent:
             return  # It is sent again on the next connection.
         if batch.large is not None and batch.large.sent:
             error = unknown_outcome(error)
         with self._lock:
-            known = self._state.settle(batch.first_seq)
-            if not lost and self._transactions is not None:
-                self._transactions.refused(error)
+            known = self._state.settle_block(batch.first_seq)
+            if not lost and self._note_refusal is not None:
+                self._note_refusal(error)
                 self._room.stop(error)
             self._room.changed()
         if known is not None:

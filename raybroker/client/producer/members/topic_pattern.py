@@ -57,7 +57,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
         self._unsent = 0
 
     async def open(self) -> None:
-        await self._topics.begin()
+        await self._topics.join_present()
         self._topics.follow()
 
     async def _join(self, broker: str, topic: Destination, create: bool) -> None:

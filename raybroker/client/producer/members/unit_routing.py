@@ -102,7 +102,7 @@ class PathLeases:
         self._renewing: asyncio.Task[None] | None = None
         self._stopped = False
 
-    async def ask(self, asked: Iterable[str]) -> dict[str, str]:
+    async def locate_units(self, asked: Iterable[str]) -> dict[str, str]:
         """Ask the path service where it has units of order: the broker of each."""
         units = list(asked)
         kind, name = self._destination.kind, self._destination.name
@@ -258,8 +258,10 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             if not self._names:
                 self._names = [row.name for row in (await self._connection.brokers.view()).members]
             found = {unit: rendezvous(unit, self._names) for unit in hashed}
-            return found if len(found) == len(units) else found | await self._leases.ask(set(units) - set(hashed))
-        return await self._leases.ask(units)
+            return (
+                found if len(found) == len(units) else found | await self._leases.locate_units(set(units) - set(hashed))
+            )
+        return await self._leases.locate_units(units)
 
     def _forget_ways(self) -> None:
         self._ways = {}

@@ -108,12 +108,12 @@ class FlowRate:
 
     def signal(self, now_ns: int, *, armed: bool) -> None:
         """The host says how it is with the destination."""
-        self.look(now_ns)
+        self.advance(now_ns)
         self.armed = armed
         if not self._rates.interval_ns and self.limit is not None:
             self.limit = float(self._rates.minimum) if armed else None
 
-    def look(self, now_ns: int) -> None:
+    def advance(self, now_ns: int) -> None:
         """Take the steps that are due, and add the tokens of the time that has passed."""
         if self.limit is not None and self._rates.interval_ns and now_ns >= self._next_ns:
             self._fill(self._next_ns, self.limit)

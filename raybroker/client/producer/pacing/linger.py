@@ -60,7 +60,7 @@ class Linger:
         self._seq = 0
         """Of the next message, when the time was over the last time."""
 
-    def begin(self) -> None:
+    def start_time(self) -> None:
         """A message is here; with the lock held, in any thread."""
         if not self.running:
             self.running = True

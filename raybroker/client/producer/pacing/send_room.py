@@ -170,7 +170,7 @@ class SendRoom:
         """The rate holds the next message back, and nothing else does."""
         if self._rate is None or self.stopped is not None or self.ending is not None or not self._is_free:
             return False
-        self._rate.look(self._monotonic_ns())
+        self._rate.advance(self._monotonic_ns())
         return self._rate.limit is not None and not self._rate.turns
 
     @property
@@ -261,7 +261,7 @@ class SendRoom:
 
     def _update_rate(self, rate: FlowRate) -> None:
         """Bring the rate up to date; one that is over is forgotten."""
-        rate.look(self._monotonic_ns())
+        rate.advance(self._monotonic_ns())
         if rate.limit is None and self._rate is rate:
             self._rate = None
             self.easy_bytes = self.bytes_max

@@ -84,13 +84,13 @@ class DestinationKind(Kind):
             planning.step("update", self, name, found, changes=new_values(found))
             table[name] = wanted
 
-    def end(self, planning: Planning, key: Any) -> None:
+    def plan_end(self, planning: Planning, key: Any) -> None:
         """What an administrator has changed of mq.sys.dmq becomes the default again."""
         if (self.name, key) == ("queue", DEAD_MESSAGE_QUEUE):
             self.plan_one(planning, key, {})
             planning.now.queues.pop(key, None)
         else:
-            super().end(planning, key)
+            super().plan_end(planning, key)
 
 
 QUEUE: Final = DestinationKind("queue")

@@ -199,7 +199,7 @@ class Kind(ABC):
         wanted = self.table(planning.wanted)
         return [key for key in self.table(planning.now) if key not in wanted and self.is_defined(planning.now, key)]
 
-    def end(self, planning: Planning, key: Any) -> None:
+    def plan_end(self, planning: Planning, key: Any) -> None:
         """The step that ends what is not wanted."""
         row = self.table(planning.now).pop(key)
         planning.step("destroy", self, key, self.compared(row, {}))
@@ -214,7 +214,7 @@ class ListedKind(Kind):
     """A kind that a file has as a list of tables; entries have keys of several fields."""
 
     @abstractmethod
-    def row(self, given: Mapping[str, Any], reading: Reading) -> tuple[Any, Any]:
+    def read_entry(self, given: Mapping[str, Any], reading: Reading) -> tuple[Any, Any]:
         """The key and the entry of one."""
 
     @abstractmethod
@@ -228,7 +228,7 @@ class ListedKind(Kind):
         for number, entry in enumerate(given, 1):
             name = entry.get("name", number) if isinstance(entry, Mapping) else number
             with naming(f"{self.section}, {str(name)[:80]}"):
-                key, made = self.row(checked_table(entry), reading)
+                key, made = self.read_entry(checked_table(entry), reading)
                 if key in found:
                     raise ConfigError(self.twice(key))
                 found[key] = made

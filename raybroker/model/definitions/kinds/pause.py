@@ -26,7 +26,7 @@ class PauseKind(ListedKind):
     def entry(self, name: str, given: Any, reading: Reading) -> Attributes:
         return {}
 
-    def row(self, given: Mapping[str, Any], reading: Reading) -> tuple[Pause, Attributes]:
+    def read_entry(self, given: Mapping[str, Any], reading: Reading) -> tuple[Pause, Attributes]:
         if odd := sorted(set(given) ^ set(_FIELDS)):
             raise ConfigError(f"{odd[0]!r:.80}: a pause has type, name and which, and nothing else")
         if given["type"] not in ("queue", "topic"):
@@ -75,10 +75,10 @@ class PauseKind(ListedKind):
                 planning.step("create", self, key, {})
                 planning.now.pauses[key] = {}
 
-    def end(self, planning: Planning, key: Any) -> None:
+    def plan_end(self, planning: Planning, key: Any) -> None:
         """The pauses of a destination that goes end with it."""
         if key[1] in planning.wanted.of_type(key[0]):
-            super().end(planning, key)
+            super().plan_end(planning, key)
         else:
             del planning.now.pauses[key]
 

@@ -41,7 +41,7 @@ class SubscriptionKind(ListedKind):
             "no_local": bool(given["no_local"]),
         }
 
-    def row(self, given: Mapping[str, Any], reading: Reading) -> tuple[Identity, Attributes]:
+    def read_entry(self, given: Mapping[str, Any], reading: Reading) -> tuple[Identity, Attributes]:
         row = {**self.said, **given}
         for key in row:
             if key not in _TYPES:
@@ -93,17 +93,17 @@ class SubscriptionKind(ListedKind):
                 planning.block("update", self.name, self.shown(key), changed(there, wanted), NO_PRUNE)
                 continue
             if there is not None:
-                super().end(planning, key)
+                super().plan_end(planning, key)
             args = {**wanted, "selector": wanted["selector"] or None}
             planning.step("create", self, key, changed({}, wanted), **args)
             table[key] = wanted
 
-    def end(self, planning: Planning, key: Any) -> None:
+    def plan_end(self, planning: Planning, key: Any) -> None:
         """It goes with its topic, where that goes."""
         if planning.now.subscriptions[key]["topic"] in TOPIC.unwanted(planning):
             del planning.now.subscriptions[key]
         else:
-            super().end(planning, key)
+            super().plan_end(planning, key)
 
 
 SUBSCRIPTION: Final = SubscriptionKind()

@@ -70,7 +70,7 @@ class UserKind(Kind):
             planning.block("create", self.name, name, found, why)
             return False
         if other is not None:
-            self.end(planning, other)
+            self.plan_end(planning, other)
         return True
 
     def unwanted(self, planning: Planning) -> list[Any]:

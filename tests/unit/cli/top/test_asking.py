@@ -51,7 +51,7 @@ def test_the_first_look_raises_and_the_others_tell() -> None:
     admin.errors["open"] = NoClusterError("no cluster")
     with pytest.raises(NoClusterError):
         Looking(admin.open).first("destinations")
-    sight = Looking(admin.open).look("destinations")
+    sight = Looking(admin.open).sample("destinations")
     assert sight.failure is not None
     assert sight.failure.why == "no cluster"
 
@@ -69,7 +69,7 @@ def test_what_alarms_alone_are_of_is_asked_for_less_often() -> None:
     looking = Looking(admin.open, Clock())  # type: ignore[arg-type]
     for second in range(0, 11, 2):
         now[0] = second * 1_000_000_000
-        looking.look("consumers", alarms_s=5)
+        looking.sample("consumers", alarms_s=5)
     counts = {verb: admin.asked.count(verb) for verb in set(admin.asked)}
     assert counts == {
         "list_destinations": 6,
@@ -84,11 +84,11 @@ def test_a_lost_connection_is_made_again_and_what_was_told_stays() -> None:
     looking = Looking(admin.open)
     looking.first("destinations")
     admin.errors["list_destinations"] = ConnectionLostError("the broker is gone")
-    sight = looking.look("destinations")
+    sight = looking.sample("destinations")
     assert sight.failure is not None
     assert (len(sight.rows["destinations"]), admin.opened, admin.closed) == (1, 1, 1)
     admin.errors.clear()
-    assert looking.look("destinations").failure is None
+    assert looking.sample("destinations").failure is None
     assert admin.opened == 2
     looking.close()
     assert admin.closed == 2
@@ -97,7 +97,7 @@ def test_a_lost_connection_is_made_again_and_what_was_told_stays() -> None:
 def test_a_verb_that_is_refused_leaves_the_others() -> None:
     admin = Admin()
     admin.errors |= {"list_connections": SecurityError("ann may not"), "check_services": ConfigError("no services")}
-    sight = Looking(admin.open).look("connections")
+    sight = Looking(admin.open).sample("connections")
     assert sight.failure is None
     assert [absence.why for absence in sight.absent.values()] == ["ann may not"]
     assert len(sight.rows["destinations"]) == 1
@@ -117,7 +117,7 @@ def test_an_answer_that_does_not_come_holds_nobody_up() -> None:
     assert told.wait(WAIT_S)
     admin.held.clear()
     asker.show("consumers", paused=False)
-    asker.end()
+    asker.stop()
     looking.close()  # It waits for a moment, and leaves the connection to the end of the program.
     admin.held.set()
 
@@ -137,5 +137,5 @@ def test_nothing_is_asked_while_it_is_paused_and_another_view_at_once() -> None:
     asker.show("consumers", paused=False)
     assert told.wait(WAIT_S)
     assert views == [True]
-    asker.end()
+    asker.stop()
     looking.close()

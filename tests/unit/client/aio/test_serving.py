@@ -23,7 +23,7 @@ def test_it_serves_in_a_task_each_time_it_is_woken_in_any_thread() -> None:
                 rounds.append(number)
             await serving.ended()  # What serves does not wait for itself.
 
-        serving.begin(serve)
+        serving.start(serve)
         await turns()
         assert rounds == []
         waking = threading.Thread(target=serving.wake)
@@ -67,7 +67,7 @@ def test_only_its_own_cancellation_ends_it() -> None:
             except asyncio.CancelledError as error:
                 seen.append(serving.is_ended_by(error))
 
-        serving.begin(serve)
+        serving.start(serve)
         await turns()
         tasks[0].cancel()
         await serving.ended()

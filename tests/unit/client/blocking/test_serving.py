@@ -29,7 +29,7 @@ def test_it_serves_in_a_thread_of_its_own_each_time_it_is_woken() -> None:
             threads.append(threading.current_thread())
             rounds.release()
 
-    serving.begin(serve)
+    serving.start(serve)
     assert not rounds.acquire(timeout=0.02), "nobody has woken it"
     for _ in range(2):
         serving.wake()
@@ -47,7 +47,7 @@ def test_its_own_thread_does_not_wait_for_its_end() -> None:
         serving.ended()
         over.set()
 
-    serving.begin(serve)
+    serving.start(serve)
     assert over.wait(60)
 
 
@@ -63,7 +63,7 @@ def test_coroutines_of_listeners_run_to_their_end_on_one_loop() -> None:
         serving.call(handler(lambda message: loops.append((message, None))), MESSAGE)
         serving.call(handler(listener), MESSAGE)
 
-    serving.begin(serve)
+    serving.start(serve)
     serving.ended()
     assert [message for message, _ in loops] == [MESSAGE] * 3
     assert loops[0][1] is loops[2][1]

@@ -183,7 +183,7 @@ def test_one_of_several_attachments_fails_without_the_application_being_told() -
     async def work() -> None:
         rig, handle = Rig(), Handle()
         handle.reports_failure = False
-        rig.attachments.end(handle, ConnectionLostError("gone"))
+        rig.attachments.end_handle(handle, ConnectionLostError("gone"))
         assert (str(handle.failure), rig.told) == ("gone", [])
         rig.attachments.broke(Handle(), ValueError("a fault"))  # type: ignore[arg-type]
         assert "has failed and is closed: ValueError" in str(rig.told[-1])

@@ -67,7 +67,7 @@ def test_topics_that_come_later_are_joined_and_one_that_is_gone_again_is_passed_
     async def work() -> None:
         topics = Topics("t1")
         handle = Handle(topics, Topic("t>"))
-        await handle.kept.begin()
+        await handle.kept.join_present()
         handle.kept.follow()
         assert handle.names == {"t1"}
         handle.errors["t2"] = InvalidDestinationError("gone")
@@ -83,7 +83,7 @@ def test_a_topic_that_could_not_be_reached_is_tried_again() -> None:
     async def work() -> None:
         handle = Handle(Topics("t1"), Topic("t>"))
         handle.errors["t1"] = ConnectionLostError("not now")
-        await handle.kept.begin()
+        await handle.kept.join_present()
         assert handle.names == set()
         handle.kept.follow()
         await handle.joined.wait()
@@ -96,7 +96,7 @@ def test_a_topic_that_could_not_be_reached_is_tried_again() -> None:
 def test_a_member_that_left_is_joined_again_and_not_created_again() -> None:
     async def work() -> None:
         handle = Handle(Topics(), Queue("q"), create=True)
-        await handle.kept.begin()
+        await handle.kept.join_present()
         handle.kept.follow()
         await turns()
         handle.members.clear()
@@ -114,7 +114,7 @@ def test_why_the_first_member_cannot_be_joined_is_raised() -> None:
         handle = Handle(Topics(), Queue("q"))
         handle.errors["q"] = InvalidDestinationError("there is none")
         with pytest.raises(InvalidDestinationError, match="there is none"):
-            await handle.kept.begin()
+            await handle.kept.join_present()
 
     run(work)
 
@@ -123,7 +123,7 @@ def test_nothing_is_joined_once_it_has_stopped() -> None:
     async def work() -> None:
         topics = Topics()
         handle = Handle(topics, Topic("t>"))
-        await handle.kept.begin()
+        await handle.kept.join_present()
         handle.kept.follow()
         await turns()
         handle.kept.stop()

@@ -118,7 +118,7 @@ def test_what_is_not_confirmed_fails_with_its_handle(event: str) -> None:
         channel = await host.channel()
         mine, other = Future[int](), Future[int]()
         channel.acknowledge(1, 1, [(1, 1)], mine)
-        channel.settle(2, 1, "release", -1, "", [(1, 1)], other)
+        channel.settle_deliveries(2, 1, "release", -1, "", [(1, 1)], other)
         await turns()
         host.link.write(wire.event(event, {"handle": 1, "code": "store_damaged", "text": "a byte has changed"}))
         await turns()

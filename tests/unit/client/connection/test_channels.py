@@ -102,7 +102,7 @@ def test_a_closed_connection_opens_none_and_a_host_that_is_away_cannot_be_reache
         with pytest.raises(ConnectionLostError):
             await observed.channels.channel_to(Queue("h1.a"))
         assert observed.channels.all() == []
-        observed.tasks.close()
+        observed.tasks.cancel_all()
         with pytest.raises(IllegalStateError, match="closed"):
             await observed.channels.channel_to(Queue("h1.a"))
 

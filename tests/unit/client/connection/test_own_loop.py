@@ -53,8 +53,8 @@ def test_what_was_posted_before_comes_before_work_and_what_it_posts_too() -> Non
             order.append("work")
 
         io.post(first)
-        await io.begin(begun())
-        await io.begin(begun())
+        await io.start_work(begun())
+        await io.start_work(begun())
         return order
 
     assert asyncio.run(work()) == ["first", "posted by the first", "work", "work"]

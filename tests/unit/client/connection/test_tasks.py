@@ -85,7 +85,7 @@ def test_a_closed_connection_tries_nothing_again_and_cancels_what_runs() -> None
     async def work() -> None:
         some = tasks()
         forever = some.spawn(asyncio.Event().wait())  # type: ignore[arg-type]
-        some.close()
+        some.cancel_all()
         with pytest.raises(ConnectionLostError, match=r"^gone$"):
             await some.with_retry("q", failing(ConnectionLostError("gone")))
         await asyncio.wait([forever])
@@ -146,7 +146,7 @@ def test_a_loop_that_fails_runs_again_until_the_connection_is_closed() -> None:
 
         kept = some.keep("view of the brokers", loop)
         await again.wait()
-        some.close()
+        some.cancel_all()
         with pytest.raises(asyncio.CancelledError):
             await kept
 

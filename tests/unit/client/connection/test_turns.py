@@ -38,7 +38,7 @@ def test_a_leader_that_leaves_wakes_the_io_thread_for_those_who_follow_and_for_t
     assert not turns.follow(OTHER)  # Somebody serves.
     assert turns.left(2, needs_loop=False)
     assert not turns.lead(ME, 3)  # Somebody follows.
-    assert turns.look(needed=True)
+    assert turns.serve_if_idle(needed=True)
     assert not turns.followed(OTHER, 4)
     aside(turns)
     assert turns.lead(ME, 5)
@@ -48,7 +48,7 @@ def test_a_leader_that_leaves_wakes_the_io_thread_for_those_who_follow_and_for_t
 def test_a_follower_wakes_the_io_thread_when_nobody_serves() -> None:
     turns = aside(Turns())
     assert turns.follow(ME)
-    assert turns.look(needed=False)
+    assert turns.serve_if_idle(needed=False)
     assert not turns.step_aside(1)
 
 
@@ -67,12 +67,12 @@ def test_the_io_thread_steps_aside_for_one_call_right_after_another_of_the_same_
 def test_the_io_thread_serves_when_no_leader_came_since_it_looked() -> None:
     turns = aside(Turns())
     assert turns.lead(ME, 1)
-    assert not turns.look(needed=True)  # Not beside a leader.
+    assert not turns.serve_if_idle(needed=True)  # Not beside a leader.
     turns.left(2, needs_loop=False)
     assert turns.lead(ME, 3)
     turns.left(4, needs_loop=False)
-    assert not turns.look(needed=False)
-    assert turns.look(needed=False)
+    assert not turns.serve_if_idle(needed=False)
+    assert turns.serve_if_idle(needed=False)
 
 
 def test_the_loop_runs_from_time_to_time_however_many_lead() -> None:
@@ -165,7 +165,7 @@ class Waiting(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         needed, self.woken = self.woken, False
-        if self.turns.look(needed=needed):
+        if self.turns.serve_if_idle(needed=needed):
             assert not self.leading
 
     @invariant()
@@ -189,7 +189,7 @@ class Waiting(RuleBasedStateMachine):
             copy = Turns()
             for name in Turns.__slots__:
                 setattr(copy, name, getattr(self.turns, name))
-            assert copy.look(needed=False) or copy.look(needed=False)
+            assert copy.serve_if_idle(needed=False) or copy.serve_if_idle(needed=False)
 
 
 TestWaiting = pytest.mark.timeout(120)(

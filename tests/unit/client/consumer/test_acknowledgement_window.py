@@ -72,7 +72,7 @@ class WindowMachine(RuleBasedStateMachine):
             answer = self.window.await_answer(self.consumer, 1, [(1, count - lost)])
             self.open.append((answer, count - lost))
         if lost:
-            self.window.end(lost)
+            self.window.count_ended(lost)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), outcome=st.sampled_from(["confirmed", "unknown", "lost", "failed"]))
@@ -129,7 +129,7 @@ def test_failures_are_bounded_and_all_of_them_counted() -> None:
     window = AcknowledgementWindow(1_000)
     window.mark(100, 100)
     for number in range(100):
-        window.end(1, BrokerError(f"number {number}"))
+        window.count_ended(1, BrokerError(f"number {number}"))
     with pytest.raises(BrokerError, match="number 0") as caught:
         window.check()
     assert len(caught.value.__notes__) == FAULTS_MAX

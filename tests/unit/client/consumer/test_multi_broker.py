@@ -100,14 +100,14 @@ class World:
             handles=SimpleNamespace(buffers=set()),
             started=True,
             tasks=self.tasks,
-            attachments=SimpleNamespace(reconnects=True, end=self._end),
+            attachments=SimpleNamespace(reconnects=True, end_handle=self._end),
             brokers=SimpleNamespace(alone=not brokers, listeners=self.listeners, view=self._view),
             directory=SimpleNamespace(home=brokers[0] if brokers else "", locate=self._locate, members=self._members),
             io=SimpleNamespace(post=lambda call, *args: None),
         )
         self.session: Any = SimpleNamespace(
             connection=self.connection,
-            forget=self.forgotten.append,
+            forget_consumer=self.forgotten.append,
             handed=HandedOut(keeps_track=True, tells_in_hand=False, redelivery_delay_ms=0),
         )
 

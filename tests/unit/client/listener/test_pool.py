@@ -44,7 +44,7 @@ class One:
         self.calls.append("stop")
         return self.stats()
 
-    def end(self) -> None:
+    def discard(self) -> None:
         self.calls.append("end")
 
 

@@ -21,7 +21,7 @@ def at(seconds: float) -> int:
 
 
 def limit_at(rate: FlowRate, seconds: float) -> float | None:
-    rate.look(at(seconds))
+    rate.advance(at(seconds))
     return None if rate.limit is None else round(rate.limit, 2)
 
 
@@ -96,7 +96,7 @@ def sent(rate: FlowRate, seconds: list[float]) -> list[float]:
     left, now = [], 0.0
     for wanted in seconds:
         now = max(now, wanted)
-        rate.look(at(now))
+        rate.advance(at(now))
         now += rate.reserve(1) / SECOND_NS
         left.append(now)
     return left
@@ -116,7 +116,7 @@ def test_a_producer_that_sends_less_than_its_limit_is_not_delayed(pauses: list[f
 
 def test_a_pause_is_worth_a_second_at_most() -> None:
     rate = rate_of(10, 10, 60, 10)
-    rate.look(at(3600))
+    rate.advance(at(3600))
     assert rate.turns == 10
     assert [rate.take_tokens(1) for _ in range(11)] == [True] * 10 + [False]
     assert rate.wait_ns == SECOND_NS // 10
@@ -127,9 +127,9 @@ def test_a_block_is_paid_for_afterwards_and_is_small() -> None:
     assert (rate.run, rate_of(5, 5, 60, 10).run) == (10, 1)
     assert rate.take_tokens(rate.run)
     assert not rate.take_tokens(1)
-    rate.look(at(0.099))
+    rate.advance(at(0.099))
     assert not rate.turns
-    rate.look(at(0.1))
+    rate.advance(at(0.1))
     assert rate.take_tokens(1)
 
 

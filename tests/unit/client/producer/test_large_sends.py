@@ -77,7 +77,7 @@ class Transactions:
     def __init__(self) -> None:
         self.refusals: list[BrokerError] = []
 
-    def refused(self, error: BrokerError) -> None:
+    def note_refusal(self, error: BrokerError) -> None:
         self.refusals.append(error)
 
 
@@ -105,7 +105,7 @@ class Rig:
             tasks,
             self._flush,
             lambda batches, error: self.given_up.extend((batch, error) for batch in batches),
-            transactions=transactions,
+            note_refusal=transactions.note_refusal if transactions is not None else None,
         )
 
     def _flush(self) -> None:
@@ -146,7 +146,7 @@ def test_a_block_keeps_a_large_body_apart() -> None:
 def test_the_message_follows_when_all_pieces_are_there() -> None:
     async def work(rig: Rig) -> None:
         batch = rig.batch()
-        assert rig.part.begin(rig.channel, 3, batch)
+        assert rig.part.send_in_pieces(rig.channel, 3, batch)
         assert rig.part.under_way(rig.channel)
         await turns()
         assert [op for op, _, _ in rig.channel.asked] == ["begin_body"]
@@ -165,7 +165,7 @@ def test_the_message_follows_when_all_pieces_are_there() -> None:
 
 def test_no_more_than_some_pieces_are_on_their_way() -> None:
     async def work(rig: Rig) -> None:
-        rig.part.begin(rig.channel, 3, rig.batch(bytes(40 * PIECE_BYTES)))
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch(bytes(40 * PIECE_BYTES)))
         await turns()
         rig.channel.asked.pop(0)[2].set_result(None)
         await turns()
@@ -176,7 +176,7 @@ def test_no_more_than_some_pieces_are_on_their_way() -> None:
 
 def test_a_refusal_is_told_once_and_the_host_may_forget_the_body() -> None:
     async def work(rig: Rig) -> None:
-        rig.part.begin(rig.channel, 3, rig.batch())
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch())
         await turns()
         await rig.channel.answer(StoreFullError("no room"))
         assert str(rig.waiter.exception()) == "no room"
@@ -192,14 +192,14 @@ def test_one_that_a_lost_connection_may_have_stored_is_not_said_to_be_refused() 
     """Its body is sent once more, and then the disk is full."""
 
     async def work(rig: Rig) -> None:
-        rig.part.begin(rig.channel, 3, rig.batch())
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch())
         await turns()
         await rig.channel.answer()
         assert len(rig.channel.written) == 1
         rig.state.send_again()
         again = rig.state.next_ready()
         assert again is not None
-        rig.part.begin(rig.channel, 3, again)
+        rig.part.send_in_pieces(rig.channel, 3, again)
         await turns()
         await rig.channel.answer(StoreFullError("no room"))
         error = rig.waiter.exception()
@@ -211,7 +211,7 @@ def test_one_that_a_lost_connection_may_have_stored_is_not_said_to_be_refused() 
 
 def test_a_message_that_was_given_up_is_not_sent_and_others_go_on() -> None:
     async def work(rig: Rig) -> None:
-        rig.part.begin(rig.channel, 3, rig.batch())
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch())
         await turns()
         rig.state.abandon()
         await rig.channel.answer()
@@ -226,7 +226,7 @@ def test_a_message_that_was_given_up_is_not_sent_and_others_go_on() -> None:
 def test_a_connection_that_ends_meanwhile_is_told_unless_the_message_goes_again(*, persistent: bool) -> None:
     async def work(rig: Rig) -> None:
         batch = rig.batch(persistent=persistent)
-        rig.part.begin(rig.channel, 3, batch)
+        rig.part.send_in_pieces(rig.channel, 3, batch)
         await turns()
         rig.channel.lost = True
         await rig.channel.answer()
@@ -243,7 +243,7 @@ def test_a_connection_that_ends_meanwhile_is_told_unless_the_message_goes_again(
 
 def test_what_is_not_persistent_is_done_when_it_has_left() -> None:
     async def work(rig: Rig) -> None:
-        rig.part.begin(rig.channel, 3, rig.batch(persistent=False))
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch(persistent=False))
         await turns()
         assert rig.state.held_bytes > 0
         await rig.channel.answer()
@@ -257,13 +257,13 @@ def test_in_a_transaction_it_is_the_hosts_once_it_has_left_and_a_refusal_spoils_
     transactions = Transactions()
 
     async def work(rig: Rig) -> None:
-        rig.part.begin(rig.channel, 3, rig.batch(), 5)
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch(), 5)
         await turns()
         await rig.channel.answer()
         assert rig.waiter.result()
         assert (rig.state.held_bytes, transactions.refusals) == (0, [])
         rig.waiter = Future()
-        rig.part.begin(rig.channel, 3, rig.batch(), 5)
+        rig.part.send_in_pieces(rig.channel, 3, rig.batch(), 5)
         await turns()
         await rig.channel.answer(StoreFullError("no room"))
         assert [str(error) for error in transactions.refusals] == ["no room"]
@@ -276,9 +276,9 @@ def test_in_a_transaction_it_is_the_hosts_once_it_has_left_and_a_refusal_spoils_
 def test_a_host_that_takes_no_pieces_gets_the_block_as_it_is() -> None:
     async def work(rig: Rig) -> None:
         rig.channel.pieces = False
-        assert not rig.part.begin(rig.channel, 3, rig.batch())
+        assert not rig.part.send_in_pieces(rig.channel, 3, rig.batch())
         rig.channel.pieces = True
-        assert not rig.part.begin(rig.channel, 3, rig.batch(b"small"))
+        assert not rig.part.send_in_pieces(rig.channel, 3, rig.batch(b"small"))
         assert not rig.part.under_way(rig.channel)
 
     run(work)

@@ -50,12 +50,12 @@ class Producer:
         self.flushed += 1
         self.state.seal()
         while (batch := self.state.next_ready()) is not None:
-            self.state.settle(batch.first_seq)
+            self.state.settle_block(batch.first_seq)
 
     def send(self) -> None:
         with self.lock:
             self.state.add(0, b"x", b"", PERSISTENT, 1, None)
-            self.lingering.begin()
+            self.lingering.start_time()
 
 
 def test_the_io_thread_is_woken_for_the_first_of_a_stream_only() -> None:

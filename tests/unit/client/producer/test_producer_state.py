@@ -156,7 +156,7 @@ def test_only_those_who_have_waited_long_enough_wait_no_longer() -> None:
     state.seal()
     assert state.late(30) == (["d"], 0)
     assert state.held_bytes > 0
-    batch = state.settle(1)
+    batch = state.settle_block(1)
     assert batch is not None
     assert batch.waiters == ["a", "b"]
 
@@ -199,8 +199,8 @@ def test_after_a_lost_connection_what_is_not_settled_goes_out_again_in_order_bef
         state.add_many(bytes(1), [b"%d" % index], PERSISTENT, 1, None)
     for _ in range(3):
         state.next_ready()
-    assert state.settle(2) is not None
-    assert state.settle(2) is None, "settled before"
+    assert state.settle_block(2) is not None
+    assert state.settle_block(2) is None, "settled before"
     state.send_again()
     assert state.floor == 1
     assert [b.first_seq for b in drained(state)] == [1, 3, 4, 5]
@@ -249,12 +249,12 @@ def test_the_floor_is_the_first_message_that_may_be_sent_again() -> None:
     assert first is not None
     assert second is not None
     assert state.floor == 1
-    state.settle(first.first_seq)
+    state.settle_block(first.first_seq)
     assert state.floor == 3
-    state.settle(second.first_seq)
+    state.settle_block(second.first_seq)
     assert state.floor == 5
     state.next_ready()
-    state.settle(5)
+    state.settle_block(5)
     assert state.floor == 7
     state.add(0, b"x", b"", PERSISTENT, 1, None)
     assert state.floor == 7
@@ -278,7 +278,7 @@ def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]
                 on_wire.append(batch)
         elif step.startswith("settle") and on_wire:
             batch = on_wire.pop(0 if step == "settle first" else -1)
-            assert state.settle(batch.first_seq) is batch
+            assert state.settle_block(batch.first_seq) is batch
             settled |= set(range(batch.first_seq, batch.first_seq + batch.count))
         elif step == "lose":
             state.send_again()
@@ -301,7 +301,7 @@ def test_what_was_written_before_the_end_is_in_doubt_and_the_rest_is_not() -> No
     assert state.in_doubt() == [first, second]
     state.send_again("b1")
     assert state.in_doubt() == [first, second], "ready again, and written before"
-    state.settle(1)
+    state.settle_block(1)
     state.next_ready()
     assert state.in_doubt() == [first, second]
     state.add(0, b"d", b"", PERSISTENT, 1, None)
@@ -323,8 +323,8 @@ def test_a_block_waits_for_the_window_and_for_its_credit() -> None:
     assert second is not None
     assert (first.floor, second.floor) == (1, 1)
     state.credit = 1
-    state.settle(first.first_seq)
-    state.settle(second.first_seq)
+    state.settle_block(first.first_seq)
+    state.settle_block(second.first_seq)
     last = state.next_ready(1)
     assert last is not None, "one that is larger than all of the credit goes alone"
     assert last.floor == 5

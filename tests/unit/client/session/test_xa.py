@@ -41,23 +41,23 @@ async def in_state(state: str) -> tuple[Scripted, xa.XaTransactions, ProducerCor
     """A resource with branch A in a state, after one message was sent in it."""
     scripted, work, producer = await resource()
     if state != "unknown":
-        await work.start(A, xa.TMNOFLAGS)
+        await work.start_branch(A, xa.TMNOFLAGS)
         send(producer, b"x")
         await turns()
     if state in ("IDLE", "PREPARED", "doomed"):
-        await work.end(A, xa.TMFAIL if state == "doomed" else xa.TMSUCCESS)
+        await work.end_branch(A, xa.TMFAIL if state == "doomed" else xa.TMSUCCESS)
     if state == "SUSPENDED":
-        await work.end(A, xa.TMSUSPEND)
+        await work.end_branch(A, xa.TMSUSPEND)
     if state == "PREPARED":
         assert await work.prepare(A) == xa.XA_OK
     return scripted, work, producer
 
 
 CALLS: dict[str, Callable[[xa.XaTransactions], Awaitable[object]]] = {
-    "start": lambda work: work.start(A, xa.TMNOFLAGS),
-    "join": lambda work: work.start(A, xa.TMJOIN),
-    "resume": lambda work: work.start(A, xa.TMRESUME),
-    "end": lambda work: work.end(A, xa.TMSUCCESS),
+    "start": lambda work: work.start_branch(A, xa.TMNOFLAGS),
+    "join": lambda work: work.start_branch(A, xa.TMJOIN),
+    "resume": lambda work: work.start_branch(A, xa.TMRESUME),
+    "end": lambda work: work.end_branch(A, xa.TMSUCCESS),
     "prepare": lambda work: work.prepare(A),
     "commit": lambda work: work.commit_branch(A, False),
     "commit one phase": lambda work: work.commit_branch(A, True),
@@ -95,12 +95,12 @@ def test_a_branch_is_begun_before_its_messages_and_its_acknowledgements_join_it_
     async def work() -> None:
         scripted, found, producer = await resource()
         consumer = await scripted.consumer(scripted.sessions[0])
-        await found.start(A, xa.TMNOFLAGS)
+        await found.start_branch(A, xa.TMNOFLAGS)
         scripted.host.deliver([b"in", b"more"], handle=2)
         await turns()
         assert consumer.take_one() is not None
         send(producer, b"out")
-        await found.end(A, xa.TMSUCCESS)
+        await found.end_branch(A, xa.TMSUCCESS)
         kinds = [
             f.op if isinstance(f, wire.CallFrame) else "send"
             for f in scripted.host.frames
@@ -129,9 +129,9 @@ def test_outside_of_a_branch_nothing_is_sent_or_received() -> None:
                 session.before_more()
             with pytest.raises(IllegalStateError, match="start"):
                 send(producer, b"x")
-            await found.start(A, xa.TMNOFLAGS)
+            await found.start_branch(A, xa.TMNOFLAGS)
             assert session.before_more() == []
-            await found.end(A, xa.TMSUCCESS)
+            await found.end_branch(A, xa.TMSUCCESS)
             await found.rollback_branch(A)
         assert scripted.host.of(wire.SendTxFrame) == []
         for call in (found.commit, found.rollback):
@@ -144,12 +144,12 @@ def test_outside_of_a_branch_nothing_is_sent_or_received() -> None:
 def test_a_resumed_branch_is_begun_again_where_it_goes_on() -> None:
     async def work() -> None:
         scripted, found, producer = await in_state("SUSPENDED")
-        await found.start(B, xa.TMNOFLAGS)
+        await found.start_branch(B, xa.TMNOFLAGS)
         send(producer, b"other")
-        await found.end(B, xa.TMSUCCESS)
-        await found.start(A, xa.TMRESUME)
+        await found.end_branch(B, xa.TMSUCCESS)
+        await found.start_branch(A, xa.TMRESUME)
         send(producer, b"y")
-        await found.end(A, xa.TMSUCCESS)
+        await found.end_branch(A, xa.TMSUCCESS)
         begun = [(args["txn"], args["key"]) for _, args in scripted.host.calls("txn_begin")]
         assert [key for _, key in begun] == [A.pack(), B.pack(), A.pack()]
         numbers = dict(begun)
@@ -162,8 +162,8 @@ def test_a_resumed_branch_is_begun_again_where_it_goes_on() -> None:
 def test_a_branch_that_did_nothing_is_read_only() -> None:
     async def work() -> None:
         scripted, found, _ = await resource()
-        await found.start(A, xa.TMNOFLAGS)
-        await found.end(A, xa.TMSUCCESS)
+        await found.start_branch(A, xa.TMNOFLAGS)
+        await found.end_branch(A, xa.TMSUCCESS)
         assert await found.prepare(A) == xa.XA_RDONLY
         assert A not in found.branches
         assert scripted.host.calls(*OPS) == []
@@ -206,9 +206,9 @@ def test_a_host_that_cannot_prepare_rolls_every_host_back() -> None:
         scripted, found, producer = await resource(ScriptedHost("h1"), ScriptedHost("h2"))
         other = await scripted.producer(scripted.sessions[0], "h2.q")
         other.refuse_sends(found.current.nothing_open())
-        await found.start(A, xa.TMNOFLAGS)
+        await found.start_branch(A, xa.TMNOFLAGS)
         send(producer, b"1"), send(other, b"2")
-        await found.end(A, xa.TMSUCCESS)
+        await found.end_branch(A, xa.TMSUCCESS)
         scripted.hosts[1].answers["txn_prepare"] = StoreError("no room")
         with pytest.raises(TransactionRolledBackError, match="no room"):
             await found.prepare(A)
@@ -222,9 +222,9 @@ def test_one_phase_over_two_hosts_is_two_phases_below() -> None:
     async def work() -> None:
         scripted, found, producer = await resource(ScriptedHost("h1"), ScriptedHost("h2"))
         other = await scripted.producer(scripted.sessions[0], "h2.q")
-        await found.start(A, xa.TMNOFLAGS)
+        await found.start_branch(A, xa.TMNOFLAGS)
         send(producer, b"1"), send(other, b"2")
-        await found.end(A, xa.TMSUCCESS)
+        await found.end_branch(A, xa.TMSUCCESS)
         await found.commit_branch(A, True)
         told = [[op for op, _ in host.calls("txn_prepare", "txn_commit", "txn_decide")] for host in scripted.hosts]
         assert sorted(told) == [["txn_commit"], ["txn_prepare", "txn_decide"]]
@@ -296,7 +296,7 @@ def test_branches_of_a_host_that_cannot_be_asked_do_not_seem_to_be_settled() -> 
     async def work() -> None:
         scripted, found, _ = await resource()
         scripted.directory.rows = Listing((), {"b1/h2": "it restarts"})
-        for call in (found.commit_branch(A, False), found.rollback_branch(A), found.recover(), found.forget(A)):
+        for call in (found.commit_branch(A, False), found.rollback_branch(A), found.recover(), found.forget_branch(A)):
             with pytest.raises(ConnectionLostError, match="b1/h2"):
                 await call
 
@@ -308,9 +308,9 @@ def test_flags_that_do_not_belong_are_refused(flags: int) -> None:
     async def work() -> None:
         _, found, _ = await resource()
         with pytest.raises(IllegalStateError, match="flags"):
-            await found.start(A, flags)
+            await found.start_branch(A, flags)
         with pytest.raises(IllegalStateError, match="flags"):
-            await found.end(A, flags if flags != xa.TMFAIL else xa.TMNOFLAGS)
+            await found.end_branch(A, flags if flags != xa.TMFAIL else xa.TMNOFLAGS)
 
     run(work)
 
@@ -319,12 +319,12 @@ def test_what_is_no_xid_is_refused_and_only_finished_branches_are_forgotten() ->
     async def work() -> None:
         scripted, found, _ = await in_state("IDLE")
         wrong: Any = "1:61:"
-        for call in (found.start(wrong, 0), found.prepare(wrong), found.forget(wrong)):
+        for call in (found.start_branch(wrong, 0), found.prepare(wrong), found.forget_branch(wrong)):
             with pytest.raises(BrokerError, match="no XID"):
                 await call
         with pytest.raises(IllegalStateError, match="IDLE"):
-            await found.forget(A)
-        await found.forget(B)
+            await found.forget_branch(A)
+        await found.forget_branch(B)
         assert scripted.host.calls("txn_forget") == [("txn_forget", {"key": B.pack()})]
 
     run(work)

@@ -23,9 +23,9 @@ def test_the_oldest_ids_go_first() -> None:
 def test_ids_leave_the_window() -> None:
     known = Deduplication()
     known.take_ids([("a", 1), ("b", 2)], 9, persistent=True)
-    known.forget(2)
+    known.forget_before(2)
     assert list(known.taken) == ["b"], "the window includes its first moment"
-    known.forget(3)
+    known.forget_before(3)
     assert not known.taken
 
 
@@ -106,7 +106,7 @@ def test_ids_of_messages_that_a_restart_ends_leave_the_window_like_others() -> N
     known.take_ids([("a", 1), ("b", 2), ("c", 3)], 2, persistent=False)
     known.take_ids([("b", 4)], 2, persistent=True)
     assert (list(known.taken), known.volatile, known.lasting()) == (["c", "b"], {"c"}, [("b", 4)])
-    known.forget(4)
+    known.forget_before(4)
     assert (list(known.taken), known.volatile) == (["b"], set())
 
 

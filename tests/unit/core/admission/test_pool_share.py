@@ -158,7 +158,7 @@ def test_a_host_that_has_recovered_messages_admits_none_before_it_was_granted_mo
 
 def test_a_grant_of_an_older_version_is_void() -> None:
     share = share_of(10, alone=False)
-    asked = share.ask(NOW).version
+    asked = share.begin_question(NOW).version
     share.surrender()
     share.granted(asked, PoolRoom(10, -1), PoolRoom(0, 0), short=False, now_ms=NOW)
     assert not share.fits(1, 1)
@@ -168,7 +168,7 @@ def test_it_asks_once_at_a_time_and_before_its_lease_is_used_up() -> None:
     share = share_of(100, alone=False)
     waiter = wait(share, 1)
     assert share.wants_more(NOW)
-    assert share.ask(NOW).need == PoolRoom(1, 0)
+    assert share.begin_question(NOW).need == PoolRoom(1, 0)
     assert not share.wants_more(NOW)
     share.granted(share.version, PoolRoom(11, -1), PoolRoom(10, 0), short=False, now_ms=NOW)
     assert share.take_next(NOW) == (waiter, True)
@@ -185,7 +185,7 @@ def test_it_asks_once_at_a_time_and_before_its_lease_is_used_up() -> None:
 def test_nobody_is_refused_before_the_broker_has_said_that_there_is_no_more() -> None:
     share = share_of(10, alone=False)
     waiter = wait(share, 1, timeout_ms=0)
-    share.ask(NOW)
+    share.begin_question(NOW)
     assert share.take_next(NOW + 500) is None
     share.granted(share.version, PoolRoom(0, -1), PoolRoom(0, 0), short=True, now_ms=NOW + 500)
     assert share.take_next(NOW + 500) == (waiter, True)
@@ -195,7 +195,7 @@ def test_nobody_is_refused_before_the_broker_has_said_that_there_is_no_more() ->
 def test_a_broker_that_does_not_answer_ends_the_wait_all_the_same() -> None:
     share = share_of(10, alone=False)
     waiter = wait(share, 1, timeout_ms=20)
-    share.ask(NOW)
+    share.begin_question(NOW)
     assert share.due_ms(NOW) == NOW + 20
     assert share.take_next(NOW + 20) is None
     assert share.due_ms(NOW + 20) == NOW + ANSWER_MS
@@ -206,13 +206,13 @@ def test_a_broker_that_does_not_answer_ends_the_wait_all_the_same() -> None:
 
 def test_what_the_broker_was_asked_before_the_sender_came_does_not_end_its_wait() -> None:
     share = share_of(10, alone=False)
-    share.ask(NOW - 5)
+    share.begin_question(NOW - 5)
     waiter = wait(share, 1, timeout_ms=0)
     share.granted(share.version, PoolRoom(0, -1), PoolRoom(0, 0), short=True, now_ms=NOW + 1)
     assert share.take_next(NOW + 1) is None
     assert share.due_ms(NOW + 1) == NOW + 1 + RETRY_MS
     assert share.wants_more(NOW + 1 + RETRY_MS)
-    share.ask(NOW + 1 + RETRY_MS)
+    share.begin_question(NOW + 1 + RETRY_MS)
     share.granted(share.version, PoolRoom(0, -1), PoolRoom(0, 0), short=True, now_ms=NOW + 30)
     assert share.take_next(NOW + 30) == (waiter, True)
 
@@ -242,7 +242,7 @@ def test_what_the_host_itself_would_send_is_asked_for_although_nobody_waits() ->
     share = share_of(10, alone=False)
     share.want(3, 30)
     assert share.wants_more(NOW)
-    assert share.ask(NOW).need == PoolRoom(3, 0)
+    assert share.begin_question(NOW).need == PoolRoom(3, 0)
     share.granted(share.version, PoolRoom(3, -1), PoolRoom(0, 0), short=False, now_ms=NOW)
     assert not share.wants_more(NOW)
 

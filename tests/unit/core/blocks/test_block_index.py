@@ -37,7 +37,7 @@ def test_the_block_index_is_what_its_twin_is(blocks: list[list[int]], rng: Rando
             chosen = rng.choice(sorted(twin))[0]
             mine = {i for o, i in twin if o == chosen}
             some = {i for i in mine if rng.random() < 0.6} or mine
-            assert block_index.settle(chosen, pk.of_indexes(some)) == (some == mine)
+            assert block_index.settle_messages(chosen, pk.of_indexes(some)) == (some == mine)
             for index in some:
                 del twin[chosen, index]
         assert block_index.messages == len(twin)
@@ -49,16 +49,16 @@ def test_the_block_index_is_what_its_twin_is(blocks: list[list[int]], rng: Rando
 def test_ordinals_are_given_out_once() -> None:
     block_index = BlockIndex()
     first = block_index.accept(held([1]))
-    assert block_index.settle(first, 1)
+    assert block_index.settle_messages(first, 1)
     assert block_index.accept(held([1])) == first + 1
 
 
 def test_settling_twice_is_a_bug() -> None:
     block_index = BlockIndex()
     block_index.accept(held([1, 1]))
-    block_index.settle(1, 0b01)
+    block_index.settle_messages(1, 0b01)
     with pytest.raises(AssertionError, match="twice"):
-        block_index.settle(1, 0b11)
+        block_index.settle_messages(1, 0b11)
 
 
 def test_what_is_stored_is_persistent_unless_said_otherwise() -> None:

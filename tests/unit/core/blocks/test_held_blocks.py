@@ -73,7 +73,7 @@ def test_packed_and_unpacked_blocks_are_indistinguishable(
                 held[number].told_dead = plain[number].told_dead = 1
             elif not plain[number].done:
                 mask = plain[number].everything
-                assert index.settle(number, mask)
+                assert index.settle_messages(number, mask)
                 del plain[number]
         assert len(held) == len(plain)
         assert bool(held) == bool(plain)
@@ -112,7 +112,7 @@ def test_a_page_of_which_most_is_gone_is_not_made() -> None:
     for ordinal in range(1, COLD + 1):
         assert index.accept(alone()) == ordinal
         if ordinal > 3:
-            index.settle(ordinal - 3, 1)
+            index.settle_messages(ordinal - 3, 1)
     assert not index.held.pages
 
 
@@ -125,7 +125,7 @@ def test_taking_a_block_unpacks_it_alone_and_the_last_one_ends_its_page() -> Non
     assert held[PAGE].count == 1
     assert held.pages_count == packed - 1
     for ordinal in range(PAGE, 2 * PAGE):
-        index.settle(ordinal, 1)
+        index.settle_messages(ordinal, 1)
     assert 1 not in held.pages
     assert len(held) == COLD - PAGE
 

@@ -48,7 +48,7 @@ def test_settling_is_what_its_twin_does(runs: list[tuple[int, int]], acks: list[
     for first, last in acks:
         counted = one.count_of([(first, last)])
         found: dict[int, tuple[int, int, int]] = {}
-        for delivery in one.settle(first, last):
+        for delivery in one.settle_tags(first, last):
             found |= single(delivery)
         expected = {tag: row for tag, row in twin.items() if first <= tag <= last}
         assert found == expected

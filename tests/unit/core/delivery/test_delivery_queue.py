@@ -44,14 +44,14 @@ def test_failed_deliveries_rest_or_are_dead_and_both_are_written() -> None:
     one = parts.consumer()
     parts.arrive(1)
     parts.queue.dispatch()
-    found = parts.queue.failed(list(one.settle(1, 1)), 50)
+    found = parts.queue.failed(list(one.settle_tags(1, 1)), 50)
     assert [row.value for row in found.rows] == [1]
     assert [dead.reason for dead in found.dead] == ["UNDELIVERABLE"]
     parts = Parts(redeliveryLimit=1)
     one = parts.consumer()
     parts.arrive(1)
     parts.queue.dispatch()
-    found = parts.queue.failed(list(one.settle(1, 1)), 50)
+    found = parts.queue.failed(list(one.settle_tags(1, 1)), 50)
     assert ([row.until_ms for row in found.rows], found.dead) == ([NOW + 50], [])
     assert [due_ms for due_ms, _ in parts.queue.delayed.runs()] == [NOW + 50]
 
@@ -62,7 +62,7 @@ def test_what_is_given_back_waits_at_its_old_place() -> None:
     first = parts.arrive(1)
     parts.arrive(1)
     parts.queue.dispatch()
-    parts.queue.give_back(list(one.settle(1, 1)))
+    parts.queue.give_back(list(one.settle_tags(1, 1)))
     assert next(parts.queue.pending.runs()).ordinal == first
 
 
@@ -74,7 +74,7 @@ def test_units_of_order_take_over_with_their_first_block_and_leave_with_their_la
     parts.queue.settle_units()
     parts.queue.dispatch()
     assert list(parts.queue.units) == ["a"]
-    parts.queue.pending.settled([delivery.run for delivery in one.settle(1, 2)])
+    parts.queue.pending.settled([delivery.run for delivery in one.settle_tags(1, 2)])
     parts.queue.settle_units()
     assert (parts.queue.pending is parts.queue.plain, dict(parts.queue.units)) == (True, {})
 
@@ -95,7 +95,7 @@ def test_a_subscription_owes_what_it_was_told_and_a_queue_what_is_held() -> None
     assert (parts.queue.durable, parts.queue.owed(ordinal), parts.queue.owed(9)) == (False, 0b11, 0)
     parts = Parts()
     ordinal = parts.arrive(3)
-    parts.index.settle(ordinal, 0b1)
+    parts.index.settle_messages(ordinal, 0b1)
     assert (parts.queue.owed(ordinal), parts.queue.owed(9)) == (0b110, 0)
 
 
@@ -112,7 +112,7 @@ def test_dead_letters_that_come_back_wait_again() -> None:
 def test_time_wakes_at_the_first_birth_or_lease() -> None:
     parts = Parts()
     parts.arrive(1, Columns(deliver_at=array("Q", [NOW + 90])))
-    parts.queue.dispatch_gate.look(1, parts.policy.attributes, NOW)
+    parts.queue.dispatch_gate.is_open_for(1, parts.policy.attributes, NOW)
     parts.queue.plan_wake()
     assert parts.out.wake_at == NOW + 90
     parts.consumer(lease_ms=30)

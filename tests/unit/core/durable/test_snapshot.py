@@ -73,7 +73,7 @@ def test_a_queue_has_what_is_stored_and_says_what_of_it_is_settled() -> None:
     destination = Saved()
     for persistent in (True, True, False, True):
         destination.arrive(2, persistent=persistent)
-    destination.block_index.settle(2, 0b01)
+    destination.block_index.settle_messages(2, 0b01)
     assert destination.written() == [(records.LIVE, [Span(1, 2), Span(4, 4)], []), (records.ACKED, [], [Row(2, 0b01)])]
 
 
@@ -138,7 +138,7 @@ def test_a_block_that_waits_for_a_transaction_is_not_owed_and_says_whether_that_
     destination.arrive(1)
     for txn, prepared in ((5, True), (6, False)):
         ordinal = destination.parts.block(2)
-        destination.block_index.settle(ordinal, 0b10)
+        destination.block_index.settle_messages(ordinal, 0b10)
         destination.stage(txn, ordinal, prepared=prepared)
     assert destination.written() == [
         (records.LIVE, [Span(1, 1)], []),
@@ -155,7 +155,7 @@ def test_an_acknowledgement_in_a_prepared_transaction_is_kept_as_handed_out() ->
     one = destination.parts.consumer()
     destination.arrive(2)
     destination.queue.dispatch()
-    destination.staged[5] = StagedTransaction([], [(1, item) for item in one.settle(1, 1)], prepared=True)
+    destination.staged[5] = StagedTransaction([], [(1, item) for item in one.settle_tags(1, 1)], prepared=True)
     written = destination.written()
     assert (records.STAGED, [], [Row(1, 0b01, 1)]) in written
     assert (records.DISPATCHED, [], [Row(1, 0b01, 1), Row(1, 0b10, 1)]) in written

@@ -60,12 +60,12 @@ class Ordered:
     def dispatch(self) -> list[tuple[int, str]]:
         """(consumer, messages as unit and block) of each delivery."""
         self.handed.clear()
-        self.pending.settle()
+        self.pending.find_next()
         self.pending.dispatch(self.hand_out, self.dies)
         return self.handed[:]
 
     def settled(self, consumer: Consumer, first: int, last: int) -> None:
-        self.pending.settled([item.run for item in consumer.settle(first, last)])
+        self.pending.settled([item.run for item in consumer.settle_tags(first, last)])
 
 
 def test_all_messages_of_a_unit_go_to_who_has_its_first_and_a_block_in_one_delivery() -> None:
@@ -206,5 +206,5 @@ def test_it_is_idle_when_no_unit_has_messages_any_more() -> None:
     destination.dispatch()
     assert not destination.pending.idle
     destination.settled(one, 1, 2)
-    destination.pending.settle()
+    destination.pending.find_next()
     assert (destination.pending.idle, destination.pending.state.units) == (True, {})

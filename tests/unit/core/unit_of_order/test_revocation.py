@@ -39,7 +39,7 @@ class Sessions:
 
     def returned(self, one: Consumer, first: int, last: int) -> tuple[list[tuple[int, int]], Outcome]:
         """Deliveries go back; what comes with them."""
-        found = first_returned(self.units, self.held, list(one.settle(first, last)))
+        found = first_returned(self.units, self.held, list(one.settle_tags(first, last)))
         out = Outcome()
         revoked = revoke(self.units, self.held, self.consumers, found, out)
         return [(item.run.ordinal, item.run.mask) for item in revoked], out
@@ -62,7 +62,7 @@ def test_later_messages_of_its_unit_come_back_and_no_others() -> None:
 def test_the_first_of_several_that_come_back_counts() -> None:
     sessions = Sessions("a a a")
     one = sessions.consumer(7, (1, 0b111))
-    found = first_returned(sessions.units, sessions.held, [*one.settle(3, 3), *one.settle(1, 1)])
+    found = first_returned(sessions.units, sessions.held, [*one.settle_tags(3, 3), *one.settle_tags(1, 1)])
     assert found == {sessions.units["a"]: (1, 0)}
     assert sessions.units["a"].held == 1
 
@@ -119,7 +119,7 @@ def test_what_nobody_had_overtakes_only_what_somebody_has() -> None:
 def test_a_consumer_that_kept_messages_for_too_long_gets_nothing_before_it_is_heard_of() -> None:
     sessions = Sessions("- - -")
     one = sessions.consumer(7, (1, 0b111))
-    items: list[Delivery] = [*one.settle(3, 3), *one.settle(1, 1)]
+    items: list[Delivery] = [*one.settle_tags(3, 3), *one.settle_tags(1, 1)]
     out = Outcome()
     void(one, items, out)
     assert out.after_durable == [Withdrawn(7, ((1, 1), (3, 3)))]

@@ -57,7 +57,7 @@ class DrivenDestination:
         return self.consumers.by_attachment[number]
 
     def settle(self, number: int, first: int, last: int) -> None:
-        self.pending.settled([item.run for item in self.consumer(number).settle(first, last)])
+        self.pending.settled([item.run for item in self.consumer(number).settle_tags(first, last)])
         self.state.refresh()
 
     def heads(self) -> list[tuple[int, int]]:
@@ -97,7 +97,7 @@ def test_what_follows_a_message_that_cannot_go_waits_for_it() -> None:
     destination.state.hold_place(blocked)
     destination.put("a b")
     assert destination.heads() == [(2, 0b10)]
-    destination.pending.forget(1, 0b01)
+    destination.pending.drop_blocked(1, 0b01)
     destination.state.refresh()
     assert destination.heads() == [(2, 0b11)]
 

@@ -50,9 +50,9 @@ def test_what_is_blocked_has_its_place_and_does_not_count() -> None:
 def test_only_what_is_blocked_can_be_forgotten() -> None:
     found = unopened((5, 0b100))
     found.hold_place(run(5, 0b011))
-    found.forget(5, 0b101)
+    found.drop_blocked(5, 0b101)
     assert (queued(found), found.blocked, found.count) == ([(5, 0b010), (5, 0b100)], {5: 0b010}, 1)
-    found.forget(9, 0b1)
+    found.drop_blocked(9, 0b1)
     assert queued(found) == [(5, 0b010), (5, 0b100)]
 
 

@@ -25,7 +25,7 @@ class Asked:
         return Listing(self.rows, {"other": "it is down"})
 
     def sampled(self) -> Any:
-        return asyncio.run(self.figures.rows(self.ask))
+        return asyncio.run(self.figures.sample(self.ask))
 
 
 def _row(name: str, held: int, came: int, went: int, **more: Any) -> Row:
@@ -58,7 +58,7 @@ def test_many_who_ask_at_once_have_one_answer() -> None:
     asked = Asked()
 
     async def at_once() -> None:
-        await asyncio.gather(*(asked.figures.rows(asked.ask) for _ in range(20)))
+        await asyncio.gather(*(asked.figures.sample(asked.ask) for _ in range(20)))
 
     asyncio.run(at_once())
     assert asked.count == 1

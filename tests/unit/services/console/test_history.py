@@ -27,10 +27,10 @@ class Taken:
         )
 
     def rows(self, name: str) -> list[list[Any]]:
-        return [row[1:] for row in self.history.rows(("queue", name))]
+        return [row[1:] for row in self.history.slot_rows(("queue", name))]
 
     def sums(self) -> list[list[Any]]:
-        return [row[1:] for row in self.history.rows()]
+        return [row[1:] for row in self.history.slot_rows()]
 
 
 def test_rates_are_between_slots_and_the_first_one_has_none() -> None:
@@ -42,7 +42,7 @@ def test_rates_are_between_slots_and_the_first_one_has_none() -> None:
     assert taken.sums() == [[5, None, None], [23, 4.0, 2.8]]
     assert taken.history.latest(("queue", "new")) == (2.0, 1.8)
     assert taken.history.latest(("queue", "none")) == (None, None)
-    times = [row[0] for row in taken.history.rows()]
+    times = [row[0] for row in taken.history.slot_rows()]
     assert times[1] - times[0] == STEP_MS
 
 
@@ -90,7 +90,7 @@ def test_it_has_slots_up_to_their_bound_and_forgets_what_has_been_gone_for_as_lo
         taken.take(b1={"a": (0, 0, 0)})
     assert taken.rows("b") == []
     assert ("queue", "b") not in taken.history._kept
-    assert taken.history.rows(("topic", "a")) == []
+    assert taken.history.slot_rows(("topic", "a")) == []
 
 
 def test_of_too_many_destinations_some_are_kept_and_what_is_gone_makes_room() -> None:
@@ -128,7 +128,7 @@ def test_a_sample_that_fails_is_a_gap_and_not_the_end() -> None:
         await samples.start()
         await samples.start()  # As a second service does.
         await asyncio.sleep(0.05)
-        assert (asked, samples.history.rows()) == (1, [])
+        assert (asked, samples.history.slot_rows()) == (1, [])
         samples.close()
 
     asyncio.run(run())
