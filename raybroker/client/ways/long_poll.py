@@ -75,6 +75,46 @@ def _told(answer: HttpAnswer) -> dict[str, Any]:
     raise NoClusterError(f"it does not take the native protocol by requests at {PATH} (status {answer.status}){why}")
 
 
+class _Unsent:
+    """Bytes that wait to be sent, and whether the link is told that they are too many."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._parts: deque[bytes] = deque()
+        self._full = False
+        self.limit(None, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def limit(self, high: int | None, low: int | None) -> None:
+        self._high = WRITE_BYTES_HIGH if high is None else high
+        self._low = WRITE_BYTES_LOW if low is None else low
+
+    def add(self, data: Any) -> bool:
+        """True when there are too many from now on."""
+        view = memoryview(data)
+        for start in range(0, len(view), PIECE_BYTES):
+            self._parts.append(bytes(view[start : start + PIECE_BYTES]))
+        self.nbytes += len(view)
+        was, self._full = self._full, self._full or self.nbytes > self._high
+        return self._full and not was
+
+    def piece(self) -> bytes:
+        """Return as many of the oldest bytes as one request takes; they count until they are sent."""
+        parts, size = [], 0
+        while self._parts and size + len(self._parts[0]) <= PIECE_BYTES:
+            parts.append(self._parts.popleft())
+            size += len(parts[-1])
+        return b"".join(parts)
+
+    def sent(self, nbytes: int) -> bool:
+        """True when there are not too many any more."""
+        self.nbytes -= nbytes
+        was, self._full = self._full, self._full and self.nbytes > self._low
+        return was and not self._full
+
+
 class _Carrier(asyncio.Transport):
     """What the link writes to, and gets its bytes from."""
 
@@ -86,10 +126,7 @@ class _Carrier(asyncio.Transport):
         self._session = str(told["session"])
         self._pull_s = float(told["pull_s"])
         self._wait_s = float(told["wait_s"])
-        self._unsent: deque[bytes] = deque()
-        self._unsent_bytes = 0
-        self._high, self._low = WRITE_BYTES_HIGH, WRITE_BYTES_LOW
-        self._full = False
+        self._unsent = _Unsent()
         self._wanted = asyncio.Event()
         """There is something to send, or the link has been closed."""
         self._sent = asyncio.Event()
@@ -111,22 +148,17 @@ class _Carrier(asyncio.Transport):
         return default if name == "socket" else self._up.extra(name) or self._down.extra(name) or default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high = WRITE_BYTES_HIGH if high is None else high
-        self._low = WRITE_BYTES_LOW if low is None else low
+        self._unsent.limit(high, low)
 
     def get_write_buffer_size(self) -> int:
-        return self._unsent_bytes
+        return self._unsent.nbytes
 
     def write(self, data: Any) -> None:
         if self._over or self._closing:
             return
-        view = memoryview(data)
-        for start in range(0, len(view), PIECE_BYTES):
-            self._unsent.append(bytes(view[start : start + PIECE_BYTES]))
-        self._unsent_bytes += len(view)
+        became_full = self._unsent.add(data)
         self._wanted.set()
-        if self._unsent_bytes > self._high and not self._full:
-            self._full = True
+        if became_full:
             self._link.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:
@@ -173,28 +205,19 @@ class _Carrier(asyncio.Transport):
             self._wanted.clear()
             while self._unsent:
                 number += 1
-                data = self._piece()
+                data = self._unsent.piece()
                 try:
                     await self._post(self._up, "up", number, data, ANSWER_TIMEOUT_S)
                 except EOFError:  # What the broker has said before it ended is still to be asked for.
                     self._deaf = True
                     return
-                self._unsent_bytes -= len(data)
+                has_room = self._unsent.sent(len(data))
                 self._sent.set()
-                if self._full and self._unsent_bytes <= self._low:
-                    self._full = False
+                if has_room:
                     self._link.resume_writing()
             if self._closing:
                 self._lose_connection(None)
                 return
-
-    def _piece(self) -> bytes:
-        """Return as many of the oldest bytes as one request takes."""
-        parts, size = [], 0
-        while self._unsent and size + len(self._unsent[0]) <= PIECE_BYTES:
-            parts.append(self._unsent.popleft())
-            size += len(parts[-1])
-        return b"".join(parts)
 
     async def _poll(self) -> None:
         number = 0
