@@ -157,7 +157,7 @@ export function Chart({ title, times, lines }) {
       width: Math.max(280, place.current.clientWidth), height: 180, legend: { show: false }, cursor: { show: false },
       axes: [{ ...axis, space: 80, values: (_, seconds, _axis, _space, step) => seconds.map((one) => clock(one, step < 60)) }, { ...axis, size: 64 }],
       scales: { x: { range: ({ data: [seconds] }) => spanOf(seconds) }, y: { range: (_, least, most) => [0, Math.max(1, (most ?? 0) * 1.1)] } },
-      series: [{}, ...lines.map((line, n) => ({ label: line.title, stroke: color(line.color), width: 2, dash: dashes[n] }))],
+      series: [{}, ...lines.map((line, n) => ({ label: line.title, stroke: color(line.color), width: 2, dash: dashes[n], points: { fill: color("--back") } }))],
     }, [[], ...lines.map(() => [])], place.current);
     const fit = () => plot.current?.setSize({ width: Math.max(280, place.current.clientWidth), height: 180 });
     window.addEventListener("resize", fit);
