@@ -203,3 +203,8 @@ def test_nothing_of_an_instance_that_runs_is_removed_or_reset(
         assert (done.exit_code, "stop them first: raybroker down" in done.stderr) == (2, True), done.output
     assert program.invoke("up", "--reset", "all", "-f").exit_code == 2
     assert host(broker).is_dir()
+
+
+def test_what_is_in_a_database_that_brokers_share_is_not_reset_here(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"reset store: with imq.cluster.ha = true .* dbmgr recreate tbl"):
+        InstanceStores(config(tmp_path).with_values({"imq.cluster.ha": True}, origin="test"), CLUSTER).reset("store")
