@@ -151,7 +151,7 @@ def branches(limited: Limited, **options: object) -> tuple[rb.XaSession, Unit]:
 
 def waits(session: rb.Session) -> bool:
     """Somebody waits for room in one of its producers."""
-    return any(producer._room.waiters.some for producer in session._core.producers)
+    return any(producer._room.waiters.some for producer in session._core.current.producers)
 
 
 def committed(limited: Limited) -> None:

@@ -67,7 +67,8 @@ class Faults:
         lost = [copy for copy in members.copies if copy not in there]
         if members.learners:
             learner = members.learners[0]
-            self.change(MemberChange.REMOVE if learner in lost else MemberChange.PROMOTE, learner)
+            wanted = learner not in lost and len(set(members.voters) - set(lost)) < world.plan.voters
+            self.change(MemberChange.PROMOTE if wanted else MemberChange.REMOVE, learner)
         elif len(members.voters) - len(lost) < world.plan.voters:
             spare = next((copy for copy in sorted(there) if copy not in members.copies), None)
             if spare is not None:

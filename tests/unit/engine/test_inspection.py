@@ -48,14 +48,14 @@ def test_a_destination_is_described_by_its_counts() -> None:
 def test_damage_counts_more_than_a_pause() -> None:
     world = Seen()
     destination = world.add()
-    states = [world.inspection.state_of(destination)]
+    states = [world.registry.state_of(destination)]
     for part in ("consumption", "insertion"):
         destination.paused[part] = 0
-        states.append(world.inspection.state_of(destination))
+        states.append(world.registry.state_of(destination))
     del destination.paused["consumption"]
-    states.append(world.inspection.state_of(destination))
+    states.append(world.registry.state_of(destination))
     world.registry.halted[destination.number] = StoreDamagedError("block 1")
-    states.append(world.inspection.state_of(destination))
+    states.append(world.registry.state_of(destination))
     assert states == ["RUNNING", "CONSUMERS_PAUSED", "PAUSED", "PRODUCERS_PAUSED", "HALTED"]
 
 
