@@ -218,7 +218,7 @@ class SimConsumer:
         """The body of a large message could not be read: it is for anybody."""
         ask = self.flow.arrived(1) + self.flow.consumed(1)
         if self.plan.ack != "none":
-            self._up("settle", 0, "unseen", -1, "", [(tag, tag)])
+            self._up("settle_deliveries", 0, "unseen", -1, "", [(tag, tag)])
         if ask:
             self._ask(ask)
         self._go_on()
@@ -399,7 +399,7 @@ class SimConsumer:
         outcome = rng.choice(("reject", "release", "release", "fail", "fail", "fail"))
         delay_ms = rng.choice((-1, 0, 25)) if outcome == "fail" else -1
         ranges = tag_ranges(sorted(tag for tag, _, _ in chosen))
-        self._up("settle", rng.choice((0, self.machine.next_request())), outcome, delay_ms, "no", ranges)
+        self._up("settle_deliveries", rng.choice((0, self.machine.next_request())), outcome, delay_ms, "no", ranges)
 
     def _acknowledge_late(self) -> None:
         """An acknowledgement of the last life arrives in this one, as it may from a careless client."""
