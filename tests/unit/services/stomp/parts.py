@@ -37,7 +37,7 @@ def message(number: int, **more: Any) -> Any:
         "persistent": True,
         "delivery_count": 1,
         "unit_of_order": None,
-        "forget": lambda: None,
+        "drop_content": lambda: None,
     }
     made = SimpleNamespace(**{**facts, **more})
     made.inflated_bytes = lambda most: len(made.body)
