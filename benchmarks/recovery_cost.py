@@ -90,7 +90,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
         for first, sizes, _ in fresh if settled else ():
             for ordinal in range(first, first + len(sizes)):
                 if not ordinal % settled:
-                    held.settle(ordinal, 1)
+                    held.settle_messages(ordinal, 1)
         fresh.clear()
         return encode_checkpoint(NUMBER + 1, TxLog(), ScheduleLog(), [(definition, destination)])
 

@@ -58,7 +58,7 @@ def write(arguments: argparse.Namespace, directory: Path) -> None:
         at = time.perf_counter_ns()
         journal.commit(entries)
         commits_ns.append(time.perf_counter_ns() - at)
-        syncs_ns.append(journal._log.sync_ns_last)
+        syncs_ns.append(journal._log.syncs.last_ns)
         if dead >= 0:
             journal.free(1, (dead,))
         if journal.checkpoint_due():

@@ -70,7 +70,7 @@ def test_a_look_takes_nothing_and_ends_at_its_limit(made: Any) -> None:
 
 def test_a_read_task_that_runs_a_second_time_is_refused(made: Any) -> None:
     one = made[0](None)
-    one.begin()
+    one.require_first_run()
     with pytest.raises(IllegalStateError, match="cannot run again in this execution"):
-        one.begin()
+        one.require_first_run()
     one.finish(acknowledge=False)

@@ -210,7 +210,7 @@ def drain(directory: Path) -> Out:
     if ("queue", DMQ) not in world.rig.host.registry.destinations:
         world.rig.create(DMQ)
     for destination in list(world.rig.host.registry.destinations.values()):
-        for damaged_block in list(quarantine.look(destination)):
+        for damaged_block in list(quarantine.read_blocks(destination)):
             if damaged_block is not None:
                 quarantine.skip(destination, damaged_block, lambda done: None)
         world.rig.sync()

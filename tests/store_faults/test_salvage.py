@@ -156,7 +156,7 @@ def test_a_transaction_whose_decision_may_be_lost_waits_for_an_administrator(tmp
     tail = list(world.batches())[-1]
     report = salvaged(tmp_path / "c", flipped(world.image, tail.file, tail.offset + 60))
     assert any("transaction" in note and "coordinator h9" in note for note in report.notes)
-    (row,) = rig.World(tmp_path / "c").rig.host.transactions.rows()
+    (row,) = rig.World(tmp_path / "c").rig.host.transactions.transaction_rows()
     assert (row["state"], row["kind"], row["messages"]) == ("PREPARED", KIND, 1)
 
 

@@ -67,7 +67,7 @@ LIVE: Final[Mapping[str, Mapping[str, str]]] = {
     "policy": {"name": "list_policies name"},
     "sch": {"id": "list_schedules id", "destination": "list_destinations name"},
     "saf": {"name": "list_forwardings name", "queue": "list_destinations name queue"},
-    "bkr": {"broker": "list_brokers broker", "only": "list_brokers broker"},
+    "bkr": {"broker": "list_brokers broker", "only": "list_brokers broker", "name": "list_brokers broker"},
     "svc": {"broker": "list_brokers broker"},
     "send": {"destination": "list_destinations name"},
     "receive": {"destination": "list_destinations name"},
