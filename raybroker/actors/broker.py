@@ -36,7 +36,7 @@ from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
-from raybroker.actors.tenure import Tenure
+from raybroker.actors.tenure import Tenure, no_takeovers
 from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, BrokerProcess, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
@@ -217,7 +217,7 @@ class BrokerActor:
                 (
                     lambda: {**self._observing.broker_row(), "host_restarts_total": self._watch.restarts},
                     self._memory.figures,
-                    *((self._tenure.figures,) if self._tenure is not None else ()),
+                    self._tenure.figures if self._tenure is not None else no_takeovers,
                 ),
             ),
         )
