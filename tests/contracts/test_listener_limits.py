@@ -299,7 +299,7 @@ def test_a_host_reads_nothing_from_who_does_not_read_and_ends_him(
     assert sent < 256 * MIB, "at some time nothing more is taken"
     assert resident_bytes() - before < GROWTH_MAX
     until(lambda: not [known for known in host_of(made).connections if known.guest is not None])
-    assert "raybroker.service.unread_timeout" in caplog.text
+    until(lambda: "raybroker.service.unread_timeout" in caplog.text)
     made.serves("jms")
     assert resident_bytes() - before < GROWTH_MAX
 
@@ -334,7 +334,7 @@ def test_a_control_connection_that_does_not_read_is_ended(
     assert flood(client.socket, ask * 60) < 256 * MIB
     until(lambda: not made.clients())
     assert resident_bytes() - before < GROWTH_MAX
-    assert "raybroker.service.unread_timeout" in caplog.text
+    until(lambda: "raybroker.service.unread_timeout" in caplog.text)
     made.serves("jms")
 
 
@@ -348,7 +348,7 @@ def test_a_stomp_client_that_does_not_read_is_ended_and_others_get_what_it_held(
     client = made.stomp().login()
     client.send("SUBSCRIBE", {"destination": "/queue/q", "id": 1, "ack": "client"})
     until(lambda: not made.clients())
-    assert "[B2068]" in caplog.text
+    until(lambda: "[B2068]" in caplog.text)
     assert resident_bytes() - before < GROWTH_MAX
     assert len(made.inside.session().receive("q", timeout=30).body) == 200_000
     made.serves("stomp")
