@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 
-from raybroker.cli import contexts, output, quick
-from raybroker.cli.exits import Commands, Exit, answering, grading
+from raybroker.cli import contexts, output
+from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
 from raybroker.cli.groups import HELP, Parts, built, group_of
 from raybroker.cli.outside import reachable
@@ -160,24 +159,7 @@ def complete(words: list[str]) -> NoReturn:
 def main() -> None:
     """The entry point of the script ``raybroker`` and of ``python -m raybroker``."""
     output.show_everything()
-    try:
-        with answering():
-            _run(sys.argv[1:])
-    except typer.Exit as end:
-        sys.exit(end.exit_code)
-    except typer.Abort:
-        print("Aborted!", file=sys.stderr)
-        sys.exit(Exit.REFUSED)
-
-
-def _run(words: list[str]) -> None:
+    words = sys.argv[1:]
     if words[:2] == COMPLETES:
         complete(words[2:])
-    line = quick.read(words)
-    if line is None:
-        app(prog_name="raybroker")
-        return
-    contexts.wanted.set(line.context)
-    output.objects.set(bool(line.options.get("json")))
-    with grading() if line.verb == "check" else nullcontext():
-        line.function(**line.options)
+    app(prog_name="raybroker")
