@@ -88,7 +88,7 @@ def requeue_forgotten(patch: Patch) -> None:
 @mutant("a second delivery counts as one")
 def attempts_not_counted(patch: Patch) -> None:
     old = Consumer.handed
-    patch.set(Consumer, "handed", lambda self, run, now_ms: old(self, run._replace(attempts=0), now_ms))
+    patch.set(Consumer, "handed", lambda self, run, now_ms, block: old(self, run._replace(attempts=0), now_ms, block))
 
 
 @mutant("a release gives back and starts new tags")
