@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybroker.engine.memory import block_cache, large_bodies
+from raybroker.engine.memory import block_cache, block_compression, large_bodies
 from raybroker.engine.memory.large_bodies import LargeBodies
 from raybroker.engine.path import executor
 from raybroker.model.blocks.large_block import LargeBlock, LargePayload
@@ -29,7 +29,8 @@ def one_body_of_two_blocks(patch: Patch) -> None:
     def payload_of(block: Any) -> Payload:
         return LargePayload.from_block(block) if type(block) is LargeBlock else (block.view,)
 
-    patch.set(executor, "payload_of", payload_of)
+    for module in (executor, block_compression):  # Whoever compresses says anew how a block is written.
+        patch.set(module, "payload_of", payload_of)
 
 
 @mutant("a body that no store has stays where it is until its message is settled")
