@@ -81,11 +81,12 @@ class CopyState:
         while held and held[0][0] <= token:
             held.popleft()[1]()
 
-    def promise(self, term: Term, then: Then) -> None:
+    def promise(self, term: Term, then: Then | None = None) -> None:
         """Promise ``term``; ``then`` runs when the promise is on disk."""
         self.promised = term
         self.out.append(SavePromise(self._next_token(), term, self.damage))
-        self.when_saved(then)
+        if then is not None:
+            self.when_saved(then)
 
     def end(self) -> LogPosition | None:
         """Return where the log ends, or ended before a damage; None where that is not known."""

@@ -5,7 +5,14 @@
     LEADER     a majority has promised; see leading
     STOPPED    its log and a leader's exclude each other: people have to look
 
-Which role may follow which is the table ROLES.  A copy that was damaged votes for those only whose log goes as far as
+Its role changes by the table ROLE:
+
+    FOLLOWER            told to lead                      CANDIDATE
+    CANDIDATE           promised by a majority            LEADER
+    CANDIDATE, LEADER   refused, or led by another copy   FOLLOWER
+    FOLLOWER            contradicted by a leader          STOPPED
+
+A copy that was damaged votes for those only whose log goes as far as
 its own did, and for nobody while it does not know how far that was.  It is healed once a leader that knows of the
 damage has brought it to an entry of the leader's own term that is committed: it has then whatever it may ever have
 answered for.
@@ -16,6 +23,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from raybroker.model.machine import Machine
 from raybroker.replication.copy_state import CopyState, SavedCopy
 from raybroker.replication.events import (
     AppendBatch,
@@ -58,18 +66,32 @@ HEARD_MS: Final = 1500
 
 
 class ReplicaRole(StrEnum):
-    FOLLOWER = "follower"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-    STOPPED = "stopped"
+    """The part that a copy has in its group."""
+
+    FOLLOWER = "FOLLOWER"
+    CANDIDATE = "CANDIDATE"
+    LEADER = "LEADER"
+    STOPPED = "STOPPED"
 
 
-ROLES: Final[dict[ReplicaRole, frozenset[ReplicaRole]]] = {
-    ReplicaRole.FOLLOWER: frozenset({ReplicaRole.CANDIDATE, ReplicaRole.STOPPED}),
-    ReplicaRole.CANDIDATE: frozenset({ReplicaRole.FOLLOWER, ReplicaRole.LEADER, ReplicaRole.STOPPED}),
-    ReplicaRole.LEADER: frozenset({ReplicaRole.FOLLOWER, ReplicaRole.STOPPED}),
-    ReplicaRole.STOPPED: frozenset(),
-}
+class RoleEvent(StrEnum):
+    """What happens to the role of a copy."""
+
+    ASK = "told to lead"
+    WIN = "promised by a majority"
+    YIELD = "refused, or led by another copy"
+    CONTRADICT = "contradicted by a leader"
+
+
+ROLE: Final = Machine(
+    "the copy",
+    [
+        ((ReplicaRole.FOLLOWER,), RoleEvent.ASK, ReplicaRole.CANDIDATE),
+        ((ReplicaRole.CANDIDATE,), RoleEvent.WIN, ReplicaRole.LEADER),
+        ((ReplicaRole.CANDIDATE, ReplicaRole.LEADER), RoleEvent.YIELD, ReplicaRole.FOLLOWER),
+        ((ReplicaRole.FOLLOWER,), RoleEvent.CONTRADICT, ReplicaRole.STOPPED),
+    ],
+)
 
 
 class Candidacy:
@@ -131,8 +153,7 @@ class Replica:
         """Return what whoever looks for a leader has to know."""
         state = self._state
         fit = not state.damage and state.me in self.members.voters and self.role is not ReplicaRole.STOPPED
-        leader = self.leader if self.leading is not None or self._hears_leader() else ""
-        return CopyReport(state.me, fit, state.log.last, state.committed, state.promised, self.members, leader)
+        return CopyReport(state.me, fit, state.log.last)
 
     def may_dispatch(self, now_ms: int) -> bool:
         """True while this copy leads and no other one can.
@@ -189,13 +210,11 @@ class Replica:
         else:
             self.leading.change(event)
 
-    def _becomes(self, role: ReplicaRole) -> None:
-        assert role in ROLES[self.role], (self.role, role)
-        self.role = role
+    def _happens(self, event: RoleEvent) -> None:
+        self.role = ROLE.after(self.role, event)
 
     def _stop(self, reason: str) -> None:
-        self._follow(reason)
-        self._becomes(ReplicaRole.STOPPED)
+        self._happens(RoleEvent.CONTRADICT)
         self._state.out.append(Stopped(reason))
 
     def _follow(self, reason: str) -> None:
@@ -203,7 +222,7 @@ class Replica:
         if self.leading is not None:
             self.leading.resign()
             self.leading = None
-            self._becomes(ReplicaRole.FOLLOWER)
+            self._happens(RoleEvent.YIELD)
             self.leader = ""
             self._state.out.append(LeaderEnded(reason))
         elif self._candidacy is not None:
@@ -221,7 +240,7 @@ class Replica:
             return
         term = Term(state.promised.number + 1, nonce)
         candidacy = self._candidacy = Candidacy(term, state.now_ms)
-        self._becomes(ReplicaRole.CANDIDATE)
+        self._happens(RoleEvent.ASK)
 
         def own() -> None:
             if self._candidacy is candidacy:
@@ -255,7 +274,7 @@ class Replica:
         members = self._state.log.members
         if len(candidacy.promised.intersection(members.voters)) >= members.majority:
             self._candidacy = None
-            self._becomes(ReplicaRole.LEADER)
+            self._happens(RoleEvent.WIN)
             self.leader = self._state.me
             self._heard_ms = None
             leading = Leading(self._state, candidacy.term)
@@ -266,7 +285,7 @@ class Replica:
 
     def _give_up(self, reason: str) -> None:
         self._candidacy = None
-        self._becomes(ReplicaRole.FOLLOWER)
+        self._happens(RoleEvent.YIELD)
         self._state.out.append(NotElected(reason))
 
     def _asked_promise(self, sender: str, message: AskPromise) -> None:
@@ -299,7 +318,7 @@ class Replica:
         if message.promised > self.promised:
             # The number counts in the next try: a candidate takes one that is higher than all it has heard of.
             self._follow(f"copy {sender} has promised a later term")
-            self._state.promise(message.promised, lambda: None)
+            self._state.promise(message.promised)
         elif candidacy is not None and message.term == candidacy.term:
             candidacy.refused[sender] = message.reason
             self._count(candidacy)
@@ -339,7 +358,7 @@ class Replica:
         assert self.leading is None or self.leading.term != term, "one leader a term"
         self._follow(f"copy {sender} leads")
         if term > state.promised:
-            state.promise(term, lambda: None)
+            state.promise(term)
         self.leader = sender
         self._heard_ms = state.now_ms
         return True

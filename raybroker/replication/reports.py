@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from raybroker.replication.positions import LogPosition, Term
-from raybroker.replication.replica_set import ReplicaSet
+from raybroker.replication.positions import LogPosition
 
 
 class CopyReport(NamedTuple):
-    """One copy.  ``leader``: the copy that it has heard lead, "" for none; ``fit``: it has a vote and lacks nothing."""
+    """One copy, whose log ends at ``last``.  ``fit``: it has a vote and lacks nothing."""
 
     copy: str
     fit: bool
     last: LogPosition
-    committed: int
-    promised: Term
-    members: ReplicaSet
-    leader: str = ""
 
 
 def best_copy(reports: Iterable[CopyReport]) -> str:

@@ -73,9 +73,10 @@ def answered_before_it_is_on_disk(patch: Patch) -> None:
 def promised_before_it_is_on_disk(patch: Patch) -> None:
     old = CopyState.promise
 
-    def promise(state: CopyState, term: Term, then: Callable[[], None]) -> None:
-        old(state, term, lambda: None)
-        then()
+    def promise(state: CopyState, term: Term, then: Callable[[], None] | None = None) -> None:
+        old(state, term)
+        if then is not None:
+            then()
 
     patch(CopyState, "promise", promise)
 
