@@ -48,7 +48,7 @@ class Tenure:
         """Held while the catalogue is written: a later one is not overtaken by an earlier."""
         self._ending: Callable[[], Ending]
         if self._shared.beat(spec.broker, spec.tenure) is None:
-            self._end("its tenure was over before it started", ())
+            self._end_process("its tenure was over before it started", ())
 
     # ---- the catalogue
 
@@ -99,7 +99,7 @@ class Tenure:
             clock,
             successors=RaySuccessors(actor, self._spec, node, config),
             state=state,
-            superseded=lambda why: self._end(why, hosts()),
+            superseded=lambda why: self._end_process(why, hosts()),
         )
 
     def figures(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Tenure:
         if self._ending().state != RESTARTING:
             await self.watch.leave(StoreState.BROKER_DOWN)
 
-    def _end(self, why: str, hosts: Iterable[str]) -> None:
+    def _end_process(self, why: str, hosts: Iterable[str]) -> None:
         """End the process and those of its hosts, which Ray does not start again."""
         spec = self._spec
         log.critical("[B3191] broker %s ends: %s", spec.broker, why)

@@ -93,7 +93,7 @@ class Takeovers:
         patience = self.settings.threshold * (1 + live.index(self.me))
         for row in view.rows:
             if self._is_lost(row, heard, patience) and view.now_ms - row.taken_ms >= APART_MS:
-                return self._begin(row)
+                return self._begin_takeover(row)
         return None
 
     def missed(self) -> None:
@@ -152,9 +152,9 @@ class Takeovers:
             raise IllegalStateError(f"broker {name} was never started: raybroker up starts it")
         if self.work is not None:
             raise IllegalStateError(f"broker {self.me} takes over {self.work.name} now; ask again when it has done so")
-        return self._begin(row)
+        return self._begin_takeover(row)
 
-    def _begin(self, row: SharedRow) -> Takeover:
+    def _begin_takeover(self, row: SharedRow) -> Takeover:
         self.work = Takeover(row.name, row.tenure, row.beats, TakeoverStep.TAKE)
         return self.work
 

@@ -63,15 +63,15 @@ class Catalogue:
         if checksum != b"%08x" % zlib.crc32(body):
             raise StoreDamagedError(f"{path} is damaged: its checksum does not match; restore it from a backup")
         fields = json.loads(body)
-        return cls._of(bytes.fromhex(fields["token"]), fields)
+        return cls._from_fields(bytes.fromhex(fields["token"]), fields)
 
     @classmethod
     def kept_elsewhere(cls, token: bytes, kept: str) -> Catalogue:
         """The catalogue of which :meth:`kept` is ``kept``, with a token of its own."""
-        return cls._of(token, json.loads(kept))
+        return cls._from_fields(token, json.loads(kept))
 
     @classmethod
-    def _of(cls, token: bytes, fields: dict[str, Any]) -> Catalogue:
+    def _from_fields(cls, token: bytes, fields: dict[str, Any]) -> Catalogue:
         return cls(
             token,
             fields["next_id"],

@@ -111,14 +111,14 @@ class StoreWatch:
         loop, interval_s = asyncio.get_running_loop(), self._machine.settings.interval_ms / 1000
         while not self._ended:
             began_s = loop.time()
-            await self._look()
+            await self._look_at_store()
             await asyncio.sleep(max(interval_s - (loop.time() - began_s), interval_s / 4))
 
-    async def _look(self) -> None:
+    async def _look_at_store(self) -> None:
         try:
             view = await in_daemon_thread(self._store.beat, self.name, self.tenure)
             if view is None:
-                self._end()
+                self._end_tenure()
                 return
             self._view = view
             await self._say(view)
@@ -138,7 +138,7 @@ class StoreWatch:
         if work is not None:
             self._loops.once(f"the takeover of broker {work.name}", self._carry_out(work))
 
-    def _end(self) -> None:
+    def _end_tenure(self) -> None:
         self._ended = True
         self._superseded(f"it was taken over: its tenure {self.tenure} is over, and its messages are served elsewhere")
 

@@ -59,13 +59,13 @@ class Looking:
             now_ns = self._clock.monotonic_ns()
             due = self._alarms_ns is None or now_ns - self._alarms_ns >= alarms_s * 1e9
             for verb in dict.fromkeys((*ALWAYS, VERBS[view], *(ALARMS if due else ()))):
-                if not self._ask(verb):
+                if not self._ask_verb(verb):
                     break
             else:
                 self._alarms_ns = now_ns if due else self._alarms_ns
             return self._figures.sight(self._clock.now_ms())
 
-    def _ask(self, verb: str) -> bool:
+    def _ask_verb(self, verb: str) -> bool:
         """Whether others may be asked."""
         try:
             if self._admin is None:

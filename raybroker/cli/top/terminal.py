@@ -71,7 +71,7 @@ class Terminal:
             opened.callback(_say, held, sys.stderr)
             opened.enter_context(contextlib.redirect_stderr(held))
             opened.callback(self._leave)
-            self._take()
+            self._enter_screen()
             self._opened = opened.pop_all()
         return self
 
@@ -118,7 +118,7 @@ class Terminal:
         while data:
             data = data[os.write(fd, data) :]
 
-    def _take(self) -> None:
+    def _enter_screen(self) -> None:
         import termios
         import tty
 
@@ -142,7 +142,7 @@ class Terminal:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._stop)
-        self._take()
+        self._enter_screen()
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -120,7 +120,7 @@ class World:
         for _ in range(count):
             self.ms += INTERVAL_MS
             self.table.now_ms += INTERVAL_MS
-            await self.watch._look()
+            await self.watch._look_at_store()
         await asyncio.sleep(0.05)
 
 
