@@ -9,6 +9,7 @@ import compileall
 import gc
 import importlib
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before the workers of xdist are made: they get the expression with the other options."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Whatever a shell starts in the background ignores Ctrl-C, and so would the programs that tests end by it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = LEFT_OUT
 

@@ -370,11 +370,14 @@ def cut_connections(database: Database) -> int:
 def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postgres.Server) -> None:
     properties = {**on_server(server, "cut"), "raybroker.memory.block_cache_bytes": 0}
     database = Database(address_of(Config.from_values(properties), Path()))
-    over = threading.Event()
+    over, written = threading.Event(), threading.Event()
 
     def cut() -> None:
+        """At any moment, but never twice without a commit in between: a store tries it once again."""
         while not over.wait(0.3):
-            cut_connections(database)
+            if written.wait(60):
+                cut_connections(database)
+                written.clear()
 
     with rb.loopback(properties=properties) as connection:
         session = connection.session()
@@ -388,9 +391,11 @@ def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postg
         try:
             for number in range(100):
                 producer.send(number)
+                written.set()
                 time.sleep(0.01)
         finally:
             over.set()
+            written.set()
             cutting.join()
         producer.send(100)  # It has a connection again, when it was cut just now.
         assert cut_connections(database)
