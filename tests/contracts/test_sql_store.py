@@ -18,6 +18,7 @@ from raybroker.store.sql import opening
 from raybroker.store.sql.address import address_of
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database, UnreachableError
+from raybroker.store.sql.lock import session_name
 from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock
 from tests.contracts import postgres
@@ -356,12 +357,12 @@ def test_the_locks_of_postgresql_keep_a_second_process_out_until_they_are_reset(
 # ---- a connection that is cut, and a database that goes away ---------------------------------------------------------
 
 
-def cut_connections(database: Database) -> int:
-    """End every session of a store, as an administrator of the database does; how many there were."""
+def cut_connections(database: Database, name: str) -> int:
+    """End every session of that loopback's store, as an administrator of the database does; how many there were."""
     with database.connected() as connection:
         found = connection.exec_driver_sql(
             "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
-            " WHERE application_name LIKE 'raybroker%%' AND pid <> pg_backend_pid()"
+            f" WHERE starts_with(application_name, '{session_name(f'{name}_loopback', '')}')"
         )
         return int(found.scalar())
 
@@ -376,14 +377,14 @@ def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postg
         """At any moment, but never twice without a commit in between: a store tries it once again."""
         while not over.wait(0.3):
             if written.wait(60):
-                cut_connections(database)
+                cut_connections(database, "cut")
                 written.clear()
 
     with rb.loopback(properties=properties) as connection:
         session = connection.session()
         producer = session.producer("orders")
         producer.send("first")
-        assert cut_connections(database) >= 2
+        assert cut_connections(database, "cut") >= 2
         producer.send("second")
         assert bodies(take(session.consumer("orders"), 2)) == ["first", "second"]
         cutting = threading.Thread(target=cut)
@@ -398,7 +399,7 @@ def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postg
             written.set()
             cutting.join()
         producer.send(100)  # It has a connection again, when it was cut just now.
-        assert cut_connections(database)
+        assert cut_connections(database, "cut")
         assert bodies(take(session.consumer("orders"), 101)) == list(range(101))
 
 
@@ -435,7 +436,7 @@ def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server,
         if not cuts:
             if committed:
                 connection.connection.dbapi_connection.commit()
-            cuts.append(cut_connections(database))
+            cuts.append(cut_connections(database, f"once{committed:d}"))
 
     first._database.sql.event.listen(first._database._engine, "commit", at_commit)
     first.commit([LogEntry(BLOCK, 1, 1, b"meta", (b"payload 1",)), LogEntry(NOTE, 1, 0, b"note")])
