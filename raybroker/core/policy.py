@@ -19,6 +19,7 @@ class DestinationPolicy:
     removing           why messages are discarded when a limit is exceeded; None: none are
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
+    auto_created_bytes the maxBytesPerMsg of what nobody has created, if this is such; for the text of a refusal
     batch_wait_ms      how long a partial batch waits before it is handed out; 0: it does not
     account            what the pool is charged for the destination; None: it is in no pool
     paused             work, of model.definitions.pauses → until when, milliseconds; 0 until told otherwise
@@ -28,6 +29,7 @@ class DestinationPolicy:
     __slots__ = (
         "account",
         "attributes",
+        "auto_created_bytes",
         "batch_wait_ms",
         "limits",
         "message_bytes_max",
@@ -45,6 +47,7 @@ class DestinationPolicy:
 
     def __init__(self, attributes: DestinationAttributes) -> None:
         self.message_bytes_max = -1
+        self.auto_created_bytes: int | None = None
         self.rollbacks_max = 0
         self.paused: dict[str, int] = {}
         self.paused_since: dict[str, int] = {}
@@ -54,7 +57,7 @@ class DestinationPolicy:
     def update(self, attributes: DestinationAttributes) -> None:
         """New attributes hold from now on."""
         self.attributes = attributes
-        self.limits = self.own_limits = limits_of(attributes, self.message_bytes_max)
+        self.limits = self.own_limits = limits_of(attributes, self.message_bytes_max, self.auto_created_bytes)
         if attributes.limitBehavior == "FLOW_CONTROL":
             self.own_limits = self.limits._replace(
                 messages_max=attributes.maxNumMsgs, bytes_max=attributes.maxTotalMsgBytes
@@ -62,9 +65,12 @@ class DestinationPolicy:
         self.removing = REMOVING.get(attributes.limitBehavior)
         self.batch_wait_ms = batch_wait_ms(attributes)
 
-    def set_host_limits(self, *, message_bytes_max: int, rollbacks_max: int) -> None:
-        """What the host adds to the attributes holds from now on."""
+    def set_host_limits(
+        self, *, message_bytes_max: int, rollbacks_max: int, auto_created_bytes: int | None = None
+    ) -> None:
+        """What the host adds to the attributes holds from now on; ``auto_created_bytes`` of :func:`limits_of`."""
         self.message_bytes_max, self.rollbacks_max = message_bytes_max, rollbacks_max
+        self.auto_created_bytes = auto_created_bytes
         self.update(self.attributes)
 
     @property

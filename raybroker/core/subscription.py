@@ -11,6 +11,8 @@ from raybroker.model.errors import IllegalStateError, StoreDamagedError
 class Subscription(NamedTuple):
     """Identity is ``client_id`` and ``name``; a plain subscriber has no name and nothing in common with any other.
 
+    client_id the scope of the name: that of its clients, "" for a shared subscription of clients without one, or of
+              everyone
     durable   kept while nobody is attached
     shared    any number of consumers share its messages
     selector  None: every message

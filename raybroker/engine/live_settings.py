@@ -48,6 +48,9 @@ class LiveSettings:
         destination.policy.set_host_limits(
             message_bytes_max=self.message_bytes_max,
             rollbacks_max=self._config["imq.transaction.message.maxConsecutiveRollbacks"],
+            auto_created_bytes=(
+                self._config["imq.autocreate.destination.maxBytesPerMsg"] if destination.reap_ms is not None else None
+            ),
         )
         destination.expiry.scan_ms = self._config["imq.message.expiration.interval"] * 1000
         for given in self._given:

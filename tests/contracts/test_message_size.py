@@ -166,3 +166,17 @@ def test_over_stomp_and_http_the_same_limit_holds(opened: ExitStack, tmp_path: P
     assert answer.status_code == 413
     assert f"maximumMessageSize={MOST}" in answer.text
     assert served.send("fits").is_success
+
+
+def test_a_message_over_the_limit_of_what_nobody_has_created_is_told_which_property_raises_it(
+    broker: LoopbackBroker,
+) -> None:
+    connection, name, setting = broker.connect(), broker.name(), "imq.autocreate.destination.maxBytesPerMsg"
+    producer = connection.session().producer(name)
+    for size in (10 * 1024 + 1, LARGE_BODY_BYTES + 1):  # One that leaves in pieces is refused before it does.
+        with pytest.raises(MessageTooLargeError, match=rf"exceeds maxBytesPerMsg=10240 of .*{setting}"):
+            producer.send(b"x" * size)
+    connection.admin().update_destination("queue", name, maxBytesPerMsg=20)
+    with pytest.raises(MessageTooLargeError, match="exceeds maxBytesPerMsg=20 of") as caught:
+        producer.send(b"x" * 21)
+    assert setting not in str(caught.value), "an administrator has said so"

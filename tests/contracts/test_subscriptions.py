@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.consumer.subscriptions import unsubscribe
+from raybroker.client.destinations import Topic
+from raybroker.client.session import opening
 from raybroker.errors import IllegalStateError, InvalidDestinationError
+from raybroker.services.stomp.session import session_maker
 from tests.contracts.conftest import ONE_FACE, TWO_FACES, MakeBroker, OneStore
-from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
+from tests.contracts.handles import LoopbackBroker, bodies, core_of, create, nothing, state_of, take, until
 
 
 def rows(connection: Any, topic: str | None = None) -> list[tuple[Any, ...]]:
@@ -225,6 +229,40 @@ def test_a_shared_durable_subscription_outlives_its_members(broker: LoopbackBrok
     assert rows(connection, name) == [("c", "pool", True, True, False, 4)]
     members = [session.shared_durable_consumer(f"topic:{name}", "pool", prefetch=1) for _ in range(2)]
     assert sorted(bodies(take(members[0], 1) + take(members[1], 1))) == [0, 1]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_subscription_of_everyone_is_known_by_its_name_whatever_the_client_ids_of_its_members(
+    broker: LoopbackBroker, durable: bool
+) -> None:
+    """D-27: the scope of a subscription is its own; with protocols that always say who a connection is"""
+    name = broker.name()
+    connections = [broker.connect(client_id=client) for client in ("one", "two")]
+    own = connections[0].session().shared_durable_consumer(f"topic:{name}", "pool", prefetch=1)
+
+    def member(connection: Any) -> Any:
+        core, options = core_of(connection), {"prefetch": 1}
+        session = session_maker(core)("client")
+        core.begin_session()
+        work = opening.consumer(
+            session, Topic(name), options, name="pool", durable=durable, shared=True, everyones=True
+        )
+        return session, core.io.run(work)
+
+    members = [member(connection) for connection in connections]
+    connections[0].session().producer(f"topic:{name}").send_many(range(2))
+    found = sorted(until(lambda core=core: core.take_one()).body for _, core in members)
+    assert found == [0, 1], "each member has one of them"
+    if durable:
+        assert {row[:2] for row in rows(connections[0], name)} == {("one", "pool"), ("", "pool")}
+    assert bodies(take(own, 1)) == [0], "the one of client id one is another subscription"
+    for session, core in members:
+        core_of(connections[0]).io.run(core.close())
+        core_of(connections[0]).io.run(session.close_the_rest())
+    if durable:
+        ended = unsubscribe(members[1][0], "pool", everyones=True)
+        core_of(connections[1]).io.run(ended)
+    assert [row[:2] for row in rows(connections[0], name)] == [("one", "pool")]
 
 
 def test_what_a_leaving_member_did_not_acknowledge_goes_to_another_flagged(broker: LoopbackBroker) -> None:

@@ -1,7 +1,8 @@
 """Consumers of topics: subscriptions that outlive them, shared ones, and wildcards.
 
-A durable or shared subscription is known by the client id and its name, over all topics; the broker keeps that unique
-and is asked before a consumer is opened.  A consumer on a pattern, or in a cluster of brokers, is one handle over
+A durable or shared subscription is known by its scope and its name, over all topics; the broker keeps that unique and
+is asked before a consumer is opened.  The scope is the client id of the connection, or for a shared subscription that
+is everyone's, nothing.  A consumer on a pattern, or in a cluster of brokers, is one handle over
 several attachments (``multi_broker``).
 """
 
@@ -28,8 +29,13 @@ SHARED_NAME: Final = "(sharable)"
 SELECTOR_CHARS: Final = 16
 
 
-def subscription(destination: Destination, name: object, *, durable: bool, shared: bool) -> dict[str, Any]:
-    """What a consumer of a named subscription asks for; raises InvalidDestinationError for what has none."""
+def subscription(
+    destination: Destination, name: object, *, durable: bool, shared: bool, everyones: bool = False
+) -> dict[str, Any]:
+    """What a consumer of a named subscription asks for; raises InvalidDestinationError for what has none.
+
+    ``everyones``: a shared one is known by its name alone, and not by the client id of the connection as well.
+    """
     if destination.kind != "topic":
         raise InvalidDestinationError(f"{destination.text} has no subscriptions; they are for topics")
     if destination.is_pattern:
@@ -42,7 +48,8 @@ def subscription(destination: Destination, name: object, *, durable: bool, share
         raise InvalidDestinationError(
             f"subscription name {name!r} is not allowed: it is 1 to {NAME_CHARS_MAX} printable characters"
         )
-    return {"name": name, "durable": durable, "shared": shared}
+    wanted = {"name": name, "durable": durable, "shared": shared}
+    return {**wanted, "everyones": True} if everyones and shared else wanted
 
 
 def shared_by_policy(
@@ -92,7 +99,7 @@ async def open_consumer(
             )
         announced = KnownSubscription(
             destination.name,
-            connection.client_id,
+            None if wanted.get("everyones") else connection.client_id,
             wanted["name"],
             durable=True,
             shared=wanted["shared"],
@@ -108,13 +115,12 @@ async def open_consumer(
     return await ConsumerCore(session, destination, options).open(create=create)
 
 
-async def unsubscribe(session: SessionCore, name: str) -> None:
+async def unsubscribe(session: SessionCore, name: str, *, everyones: bool = False) -> None:
     """End a durable subscription and what waits in it; raises IllegalStateError while a consumer is open on it, and
-    InvalidDestinationError when there is none."""
+    InvalidDestinationError when there is none. ``everyones``: see :func:`subscription`."""
     connection = session.connection
-    await connection.tasks.with_retry(
-        f"subscription {name}", lambda: connection.directory.unsubscribe(connection.client_id, name)
-    )
+    scope = None if everyones else connection.client_id
+    await connection.tasks.with_retry(f"subscription {name}", lambda: connection.directory.unsubscribe(scope, name))
 
 
 async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) -> str:

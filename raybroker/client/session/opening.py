@@ -48,13 +48,17 @@ def consumer(
     name: str | None = None,
     durable: bool = False,
     shared: bool = False,
+    everyones: bool = False,
     recalls: bool = True,
     buffer_bytes: int | None = None,
 ) -> Coroutine[Any, Any, AnyConsumer]:
-    """A consumer; with ``durable`` or ``shared`` of the subscription ``name``. ``recalls`` False: what comes goes on at
+    """A consumer; with ``durable`` or ``shared`` of the subscription ``name``, which with ``everyones`` is shared over
+    all client ids. ``recalls`` False: what comes goes on at
     once to somebody who cannot give it back. ``buffer_bytes``: instead of raybroker.client.buffer_bytes."""
     found = destination_of(destination)
-    wanted = subscription(found, name, durable=durable, shared=shared) if durable or shared else None
+    wanted = (
+        subscription(found, name, durable=durable, shared=shared, everyones=everyones) if durable or shared else None
+    )
     attributes, client_id = core.connection.attributes, core.connection.client_id
     selector, no_local = options.get("selector"), options.get("no_local", False)
     wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)

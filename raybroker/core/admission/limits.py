@@ -28,6 +28,13 @@ _OUT_OF_ORDER: Final = (
 )
 
 
+_SMALLER: Final = "send it smaller or raise the limit"
+_UNCREATED: Final = (
+    "send it smaller, create the destination with another limit, or raise"
+    " imq.autocreate.destination.maxBytesPerMsg, which those have that nobody created"
+)
+
+
 class DestinationLimits(NamedTuple):
     """-1 is no limit."""
 
@@ -38,6 +45,8 @@ class DestinationLimits(NamedTuple):
     """The property that sets the line above, for the text of a refusal."""
     whole_bytes_max: int = -1
     """Body and headers of one message."""
+    advice: str = _SMALLER
+    """What to do about a message of more than ``message_bytes_max``."""
 
     def take_all(self, messages: int, held_bytes: int, sizes: Sequence[int], count: int) -> bool:
         """Whether ``count`` messages of a block with these sizes are all admitted beside ``messages`` messages of
@@ -49,9 +58,14 @@ class DestinationLimits(NamedTuple):
         return self.bytes_max < 0 or held_bytes + sum(sizes) < self.bytes_max
 
 
-def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> DestinationLimits:
+def limits_of(
+    attributes: DestinationAttributes, host_bytes_max: int, auto_created_bytes: int | None = None
+) -> DestinationLimits:
     """The limits of a destination; of one message the smallest of its own, ``host_bytes_max``, bytes, -1 for none, and
-    what there may be of all together where others make room for it."""
+    what there may be of all together where others make room for it.
+
+    ``auto_created_bytes``: the maxBytesPerMsg of destinations that nobody has created, for one of these.
+    """
     behaviour, count, total = attributes.limitBehavior, attributes.maxNumMsgs, attributes.maxTotalMsgBytes
     rejecting, removing = behaviour == "REJECT_NEWEST", behaviour in REMOVING
     most, source = attributes.maxBytesPerMsg, "maxBytesPerMsg"
@@ -65,6 +79,7 @@ def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Destina
         most,
         source,
         attributes.maximumMessageSize,
+        _UNCREATED if source == "maxBytesPerMsg" and most == auto_created_bytes else _SMALLER,
     )
 
 
@@ -133,7 +148,7 @@ def largest_exceeded(name: str, limits: DestinationLimits, size: int, head: int 
         return ""
     return (
         f"a message of {size} bytes exceeds {limits.message_bytes_from}={limits.message_bytes_max}"
-        f" of destination {name}; send it smaller or raise the limit"
+        f" of destination {name}; {limits.advice}"
     )
 
 

@@ -76,7 +76,7 @@ class DestinationAdministration:
             return
         wanted = replace(wanted, paused=known.paused)
         self._registry.definitions[destination.number] = wanted
-        destination.reap_ms = None
+        destination.reap_ms = destination.policy.auto_created_bytes = None
         self._apply_definition(destination, wanted)
         self._write(destination, wanted, done)
 

@@ -192,8 +192,9 @@ def _subscription(session: Session, destination: Destination, args: Arguments) -
     durable, shared = bool(wanted["durable"]), bool(wanted["shared"])
     client = session.client
     origin = (client.client_id or "") if durable else client.connection
+    scope = "" if shared and wanted.get("everyones") else client.client_id or ""
     return Subscription(
-        client.client_id or "" if wanted["name"] else "",
+        scope if wanted["name"] else "",
         str(wanted["name"]),
         durable,
         shared,

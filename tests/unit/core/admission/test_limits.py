@@ -114,6 +114,14 @@ def test_where_others_make_room_what_has_none_even_alone_is_refused(behaviour: s
     assert not of(maxNumMsgs=0).take_all(0, 0, [1], 1)
 
 
+def test_the_refusal_names_the_property_of_what_nobody_has_created_where_that_is_the_limit() -> None:
+    own, setting = DestinationAttributes(maxBytesPerMsg=10), "imq.autocreate.destination.maxBytesPerMsg"
+    assert setting in largest_exceeded("q", limits_of(own, -1, 10), 11)
+    assert setting not in largest_exceeded("q", limits_of(own, -1, 20), 11), "an administrator has changed it"
+    assert setting not in largest_exceeded("q", limits_of(own, -1), 11), "it was created"
+    assert setting not in largest_exceeded("q", limits_of(own, 5, 10), 11), "the host has a lower one"
+
+
 def test_a_message_too_large_for_the_host_is_refused_alone() -> None:
     limits = limits_of(DestinationAttributes(limitBehavior="FLOW_CONTROL", maxBytesPerMsg=-1), 10)
     admitted, refused = admit("q", limits, 0, 0, [10, 11, 10], [(0, 3)])
