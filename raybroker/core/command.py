@@ -91,7 +91,8 @@ class AttachConsumer(NamedTuple):
     owner         the session it belongs to; "" it is one of its own
     remote        its home is another broker
     recalls       it can give back what its application has not begun, when it is asked to: Recall
-    shares        nobody has set how much it prefetches: other consumers that are idle get some of that
+    shares        nobody has set how much it prefetches: other consumers that are idle get some of that, unless
+                  prefetchRecall says otherwise
     buffer_bytes  how many bytes of bodies may lie in its buffer, see Taken; 0 for any number
     """
 

@@ -132,3 +132,62 @@ def test_every_instance_of_a_pool_works(connection: Any, scaling: dict[str, int]
         counts = [row["messages"] for row in pool.stats()]
     assert len(counts) == CONSUMERS
     assert min(counts) >= MESSAGES // 6, counts
+
+
+def test_a_slow_consumer_with_a_prefetch_of_its_own_starves_nobody(connection: Any) -> None:
+    """N3: with prefetchRecall=Always it keeps what it has in hand, and of the rest the other gets all in the end"""
+    name = create(connection, "q", prefetchRecall="Always")
+    connection.session().producer(name).send_many(range(MESSAGES))
+    slow = connection.session(ack="client").consumer(name, prefetch=1000)
+    until(lambda: buffered(slow) == MESSAGES)
+    in_hand = slow.receive(timeout=10)
+    other = connection.session(ack="client").consumer(name, prefetch=1000)
+    found = []
+    while len(found) < MESSAGES - 1:
+        message = other.receive(timeout=10)
+        assert message is not None, f"{MESSAGES - 1 - len(found)} stay with a consumer that is busy"
+        found.append(message)
+        message.acknowledge_this()
+    assert {message.delivery_count for message in found} == {1}, "what was taken back was not handed out"
+    assert sorted(message.body for message in found) == list(range(1, MESSAGES))
+    assert in_hand is not None
+    assert in_hand.body == 0
+    in_hand.acknowledge_this()
+
+
+def test_whole_units_of_order_are_taken_back_when_none_of_them_is_begun(connection: Any) -> None:
+    """N3: each unit is in order, with one session at a time; the unit that is begun stays"""
+    units, each = 10, 4
+    name = create(connection, "q", prefetchRecall="Always")
+    for unit in range(units):
+        producer = connection.session().producer(name, unit_of_order=f"u{unit}")
+        producer.send_many([(unit, number) for number in range(each)])
+    slow = connection.session(ack="client").consumer(name, prefetch=1000)
+    until(lambda: buffered(slow) == units * each)
+    in_hand = slow.receive(timeout=10)
+    assert in_hand is not None
+    assert in_hand.body == (0, 0)
+    other = connection.session(ack="client").consumer(name, prefetch=1000)
+    found = []
+    while len(found) < (units - 1) * each:
+        message = other.receive(timeout=10)
+        assert message is not None, f"{units * each - len(found)} stay with a consumer that is busy"
+        found.append(message.body)
+        message.acknowledge_this()
+    for unit in range(1, units):
+        assert [number for one, number in found if one == unit] == list(range(each))
+    assert other.receive(timeout=0.2) is None, "the unit that is begun stays with its session"
+    in_hand.acknowledge_this()
+    assert [message.body for message in take(slow, each - 1)] == [(0, number) for number in range(1, each)]
+
+
+def test_each_keeps_what_it_got_where_nothing_is_taken_back(connection: Any) -> None:
+    """N3: prefetchRecall=Never, also of consumers whose limit nobody has set; an update holds at once"""
+    name = create(connection, "q", prefetchRecall="Never")
+    connection.session().producer(name).send_many(range(MESSAGES))
+    first = connection.session(ack="client").consumer(name)
+    until(lambda: buffered(first) == MESSAGES)
+    other = connection.session(ack="client").consumer(name)
+    assert other.receive(timeout=0.3) is None
+    connection.admin().update_destination("queue", name, prefetchRecall="Default")
+    assert other.receive(timeout=10) is not None

@@ -68,13 +68,24 @@ def all_is_shared(patch: Patch) -> None:
 
 @mutant("a consumer that wants its limit keeps what it got")
 def limits_are_shared(patch: Patch) -> None:
-    def handed(self: Consumers, consumer: Consumer) -> None:
-        old(self, consumer)
-        if consumer.recalls and consumer.have >= 4:
-            self.rich.setdefault(consumer, -1)
+    old = Consumers.lend
+    patch.set(Consumers, "lend", lambda self, recall: old(self, "Always" if recall == "Default" else recall))
 
-    old = Consumers.handed
-    patch.set(Consumers, "handed", handed)
+
+@mutant("where nobody lends, each consumer keeps what it got")
+def never_means_always(patch: Patch) -> None:
+    old = Consumers.lend
+    patch.set(Consumers, "lend", lambda self, recall: old(self, "Always" if recall == "Never" else recall))
+
+
+@mutant("a unit of order is taken from its session as a whole")
+def units_are_divided(patch: Patch) -> None:
+    old = sharing._whole_units
+    patch.set(
+        sharing,
+        "_whole_units",
+        lambda queue, items: {name: tags[-1:] for name, tags in old(queue, items).items()},
+    )
 
 
 @mutant("what an idle consumer is to have does not go back to where it came from")

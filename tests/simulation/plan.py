@@ -56,6 +56,10 @@ FEATURES = {
 """Feature → how often a run has it."""
 
 
+_RECALLS = {0: "Always", 1: "Always", 2: "Never"}
+"""By the duration of a run: so that a run with another one is as it was before there was the attribute."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
     """``destination`` is an index; ``spread``: how many priorities its messages have; the rest is for timing."""
@@ -242,6 +246,8 @@ def _destination(rng: Random, plan: Plan, kind: str, name: str) -> DestinationPl
         attributes["redeliveryLimit"] = pick((-1, 0, 1, 2, 5))
         attributes["redeliveryDelayOverride"] = pick((-1, -1, 20))
         attributes["redeliveryBackoffPercent"] = pick((100, 200))
+    if recall := _RECALLS.get(plan.duration // MS % 8):
+        attributes["prefetchRecall"] = recall
     if "units" in plan.features:
         attributes["unitOfOrder"] = chance() < 0.2
     attributes["useDMQ"] = chance() < 0.8

@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core.delivery.consumers import PASSED_OVER_MS, SHARED_MIN
+from raybroker.core.delivery.consumers import PASSED_OVER_MS, SHARED_ALWAYS_MIN, SHARED_MIN
 from raybroker.core.outcome import Outcome, Recall
 from tests.simulation.ondisk import INDEX_BITS
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinView
 from tests.simulation.twin_units import came_back
+
+NEVER = 1 << 62
 
 
 def recalled(twin: TwinView, command: cmd.Recalled, out: Outcome) -> dict[type, list[Any]]:
@@ -78,22 +80,35 @@ def check_recalls(twin: TwinView, out: Outcome, *, to_make_room: bool) -> None:
         assert asked, "one is asked for nothing"
         assert asked <= here.keys(), f"{asked - here.keys()} are asked for and known to be begun, or settled"
         if not to_make_room:
-            _check_shared(queue, holder, asked)
+            _check_shared(twin.destination.attributes.prefetchRecall, queue, holder, asked)
         holder.asked, holder.to_make_room = asked, to_make_room
         holder.going, holder.going_next = (len(asked) if to_make_room else len(here)), len(here)
 
 
-def _check_shared(queue: TwinDeliveryQueue, holder: Holder, asked: set[int]) -> None:
-    assert holder.shares, "one is asked for others although it wants its limit"
-    assert len(holder.unsettled) >= SHARED_MIN, "one that holds hardly anything is asked for others"
+def _check_shared(recall: str, queue: TwinDeliveryQueue, holder: Holder, asked: set[int]) -> None:
+    always = recall == "Always"
+    assert recall != "Never", "one is asked for others where nobody is to be"
+    assert holder.shares or always, "one is asked for others although it wants its limit"
+    least = SHARED_ALWAYS_MIN if always else SHARED_MIN
+    assert len(holder.unsettled) >= least, "one that holds hardly anything is asked for others"
     assert 2 * len(asked) <= len(holder.unsettled), "more than half is asked for"
     idle = [one for one in queue.holders.values() if one is not holder and not one.unsettled and one.listening()]
     assert any(one.room() or one.armed for one in idle), "one is asked for others, and nobody is idle"
-    assert all(queue.items[holder.unsettled[tag]].message.unit is None for tag in asked), "a unit is divided"
+    for unit in {queue.items[holder.unsettled[tag]].message.unit for tag in asked} - {None}:
+        assert always, "a unit is taken from its session"
+        rest = [
+            one
+            for one in queue.holders.values()
+            for tag, key in one.unsettled.items()
+            if queue.items[key].message.unit == unit and not (one is holder and tag in asked)
+        ]
+        assert not rest, "a unit is divided"
     plain = [tag for tag, key in holder.recallable().items() if queue.items[key].message.unit is None]
     # What shares a block with a message of a unit stays as well: nothing that is newer does so otherwise.
     units = {key >> INDEX_BITS for key in queue.items if queue.items[key].message.unit is not None}
-    newer = [tag for tag in plain if tag > min(asked) and holder.unsettled[tag] >> INDEX_BITS not in units]
+    loose = [tag for tag in asked if queue.items[holder.unsettled[tag]].message.unit is None]
+    first = min(loose, default=NEVER)
+    newer = [tag for tag in plain if tag > first and holder.unsettled[tag] >> INDEX_BITS not in units]
     assert set(newer) <= asked, "others than the newest are asked for"
 
 

@@ -107,6 +107,7 @@ def rank(destination: ServingQueue, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
     attributes, there = destination.policy.attributes, len(queue.consumers.by_attachment)
     dispatching = queue.dispatch_gate.is_open_for(there, attributes, destination.current.now_ms)
+    queue.consumers.lend(attributes.prefetchRecall)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
     queue.consumers.bound(attributes.maxNumMsgs if destination.policy.removing is not None else -1)
 

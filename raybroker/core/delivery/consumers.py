@@ -24,6 +24,8 @@ from raybroker.model.errors import ResourceAllocationError
 
 SHARED_MIN: Final = 4
 """Messages that a consumer holds at least before some of them are taken back for another one."""
+SHARED_ALWAYS_MIN: Final = 2
+"""The same where ``prefetchRecall`` is Always: one message is in work, and another one waits behind it."""
 PASSED_OVER_MS: Final = 10
 """So long one in drain mode that is to have something may take to ask for it before whoever gave it is told."""
 
@@ -54,16 +56,17 @@ def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
 
 
 class Consumer:
-    """One attachment, as the command asks for it. ``unsettled`` is in order of tags.
+    """One attachment. ``unsettled`` is in order of tags.
 
-    flow      the rule of its window when it is not in drain mode, see make_window
+    asked     the command that it came with; ``limit`` and ``flow`` of it are the rule of its window when it is not in
+              drain mode, see make_window
     selector  number of its selector in the delivery queue, or ANY
     owner     its session: the messages of a unit of order are with one session at a time
     serving   it is active, and no consumer is preferred to it; :meth:`Consumers.rank` says so
     armed     in drain mode: it is to be told when there is something for it
     begun     deliveries up to this tag are known to have reached the application
     stalled   it has let a deadline pass, and gets nothing before it is heard of again
-    shares    nobody has set its limit: what it holds and has not begun is for idle consumers as well
+    lends     from so many messages on what it holds and has not begun is for idle consumers as well; 0: it never is
     have      messages that it holds: those of ``unsettled``
     bytes     how many bytes may lie in its buffer; None: any number
     in_order  it got what it holds in the order in which its blocks came
@@ -75,15 +78,16 @@ class Consumer:
     __slots__ = (
         "active",
         "armed",
+        "asked",
         "attachment",
         "begun",
         "bytes",
-        "flow",
         "have",
         "held",
         "in_order",
         "kept",
         "lease_ms",
+        "lends",
         "limit",
         "most",
         "next_tag",
@@ -96,7 +100,6 @@ class Consumer:
         "selector",
         "sent",
         "serving",
-        "shares",
         "stalled",
         "unsettled",
         "window",
@@ -104,7 +107,7 @@ class Consumer:
 
     def __init__(self, command: AttachConsumer) -> None:
         self.attachment = command.attachment
-        self.flow = command.flow
+        self.asked = command
         self.limit = command.limit
         self.window: Window = DrainWindow() if command.drain else make_window(command.flow, command.limit)
         self.owner = command.owner
@@ -123,7 +126,7 @@ class Consumer:
         self.sent = 0
         self.unsettled: deque[Delivery] = deque()
         self.recalls = command.recalls and not command.no_ack
-        self.shares = command.shares and self.recalls
+        self.lends = 0
         self.have = 0
         self.bytes = ByteWindow(command.buffer_bytes) if command.buffer_bytes > 0 else None
         self.in_order = True
@@ -325,8 +328,18 @@ class Consumers:
         for consumer in self.by_attachment.values():
             consumer.serving = dispatching and consumer.active and not (local and consumer.remote)
             self.offer(consumer)
-            if consumer.shares and consumer.have >= SHARED_MIN:
+            if 0 < consumer.lends <= consumer.have:
                 self.rich.setdefault(consumer, -1)
+
+    def lend(self, recall: str) -> None:
+        """Say whose messages are for idle consumers: the attribute ``prefetchRecall``."""
+        for consumer in self.by_attachment.values():
+            if recall == "Never" or not consumer.recalls:
+                consumer.lends = 0
+            elif recall == "Always":
+                consumer.lends = SHARED_ALWAYS_MIN
+            else:
+                consumer.lends = SHARED_MIN if consumer.asked.shares else 0
 
     def bound(self, most: int) -> None:
         """Say how many messages there are, -1 for any number, of which the older half may be with those who cannot give
@@ -349,7 +362,7 @@ class Consumers:
         if self.draining.pop(consumer.attachment, None) is None:
             return
         consumer.armed = False
-        consumer.window = make_window(consumer.flow, 0 if consumer.flow == "credit" else consumer.limit)
+        consumer.window = make_window(consumer.asked.flow, 0 if consumer.asked.flow == "credit" else consumer.limit)
         if isinstance(consumer.window, PrefetchWindow):
             consumer.window.take_over(sum(item.count for item in consumer.unsettled))
 
@@ -388,7 +401,7 @@ class Consumers:
     def handed(self, consumer: Consumer) -> None:
         """One of several has got something."""
         self.idle.pop(consumer, None)
-        if consumer.shares and consumer.have >= SHARED_MIN:
+        if 0 < consumer.lends <= consumer.have:
             self.rich.setdefault(consumer, -1)
 
     def put_last(self, consumer: Consumer, first: Consumer, since_ms: int) -> None:

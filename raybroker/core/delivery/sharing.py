@@ -7,11 +7,14 @@ back what of them its application has not got; that is as it was before it was h
 redelivered, and waits at its old place.  What the application has got stays with it.
 
 Bounds: a consumer has one question to answer at a time and gets nothing until it has; one that holds less than
-``SHARED_MIN`` messages is not asked for others; the idle one has been so, and the holder has held that many, for
+``Consumer.lends`` messages is not asked for others; the idle one has been so, and the holder has held that many, for
 ``SHARED_AFTER_MS``, so that consumers in full work do not take from one another.  The newest half of what the holder
-has goes, at most what the idle one has room for, and the idle one is served first.  Messages with a unit of order stay,
-since they are for the same session in any case.  A consumer whose user has set its limit is not asked: it gets full
-batches, as it wants.
+has goes, at most what the idle one has room for, and the idle one is served first.
+
+The attribute ``prefetchRecall`` says who lends.  Default: a consumer whose limit nobody has set; one whose user has set
+it gets full batches, as it wants, and messages with a unit of order stay with their session.  Always: every consumer
+that can give back, and also units of order of which its session holds nothing that may have been begun: all that it
+has of such a unit goes, so that the unit is free for whoever is idle and its order is as it was.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.backlog import ANY
-from raybroker.core.delivery.consumers import SHARED_MIN, Consumer, Consumers, Delivery, Recalling
+from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery, Recalling
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.outcome import Recall
 from raybroker.model.definitions import pauses
@@ -58,7 +62,7 @@ def may_give(queue: DeliveryQueue) -> bool:
     if pauses.CONSUMPTION in queue.policy.paused:
         return False
     others = queue.consumers.by_attachment.values()
-    return queue.pending.count > 0 or any(one.shares and one.have >= SHARED_MIN for one in others)
+    return queue.pending.count > 0 or any(0 < one.lends <= one.have for one in others)
 
 
 def ask(
@@ -159,7 +163,7 @@ def _holder(queue: DeliveryQueue, idle: Consumer) -> tuple[Consumer | None, int]
     found: Consumer | None = None
     soonest = 0
     for consumer in list(consumers.rich):
-        if consumer.have < SHARED_MIN:
+        if not 0 < consumer.lends <= consumer.have:
             del consumers.rich[consumer]
             continue
         if consumer is idle or consumer.recall is not None or idle.selector not in (ANY, consumer.selector):
@@ -181,16 +185,42 @@ def _part(holder: Consumer, idle: Consumer) -> int:
 
 
 def _newest(queue: DeliveryQueue, holder: Consumer, most: int) -> Ranges:
-    """The last deliveries that it holds and may not have begun, without those with a unit of order."""
+    """The last deliveries that it holds and may not have begun; of a unit of order all of them or none."""
+    items = recallable(holder)
+    whole = _whole_units(queue, items) if queue.policy.attributes.prefetchRecall == "Always" else {}
     found: list[tuple[int, int]] = []
-    for item in reversed(recallable(holder)):
+    for item in reversed(items):
         if most <= 0:
             break
-        if not item.run.mask & queue.held[item.run.ordinal].ordered:
+        block = queue.held[item.run.ordinal]
+        if not item.run.mask & block.ordered:
             count = min(item.count, most)
             found.append((item.tag + item.count - count, item.tag + item.count - 1))
             most -= count
+        elif whole:
+            names = block.columns.units or ()
+            for name in reversed(list(pk.chosen(names, item.run.mask & block.ordered))):
+                tags = whole.get(name or "", [])
+                if name is not None and tags and len(tags) <= most:
+                    del whole[name]
+                    found += [(tag, tag) for tag in tags]
+                    most -= len(tags)
     return joined(found)
+
+
+def _whole_units(queue: DeliveryQueue, items: Iterable[Delivery]) -> dict[str, list[int]]:
+    """Unit of order → its tags, of the units of which these deliveries are all that any session holds."""
+    tags: dict[str, list[int]] = {}
+    for item in items:
+        block = queue.held[item.run.ordinal]
+        names = block.columns.units
+        if names is not None and item.run.mask & block.ordered:
+            for tag, index in enumerate(pk.indexes(item.run.mask), item.tag):
+                name = names[index]
+                if name is not None:
+                    tags.setdefault(name, []).append(tag)
+    units = queue.units
+    return {name: some for name, some in tags.items() if name in units and units[name].held == len(some)}
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:

@@ -41,6 +41,7 @@ HOSTINGS: Final = ("dedicated", "shared", IN_BROKER)
 """Where destinations are: the values of the attribute hosting."""
 
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+PREFETCH_RECALLS: Final = ("Default", "Always", "Never")
 EXPIRATION_POLICIES: Final = ("Default", "Discard", "Log", "Redirect")
 FLOW_LIMIT_HELP: Final = "-1 and 0 mean no limit (a consumer that pulls one at a time is prefetch=0 of the handle)."
 NO_OVERRIDE: Final = "no override"
@@ -294,6 +295,13 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "consumerFlowLimit of each consumer of a shared subscription: small, so that they share evenly. "
             "-1 and 0 mean no limit.",
             unit="messages", low=0, high=INT_MAX, unlimited=True, reload=_LIVE, only="topic"),
+    Setting("prefetchRecall", "enum", "Default", "destination",
+            "Whether messages that a consumer has prefetched and its application has not begun are taken back for "
+            "another consumer that has been idle for 50 ms; they do not count as delivered. Default: of consumers "
+            "whose limit nobody has set, while they hold 4 or more, without those of a unit of order. Always: also of "
+            "those with a prefetch of their own or under a consumerFlowLimit, down to the message in work, and whole "
+            "units of order of which none is begun. Never: each keeps what it got.",
+            choices=PREFETCH_RECALLS, reload=_LIVE),
     Setting("isLocalOnly", "bool", False, "destination",
             "Only consumers on the creating broker; chosen at creation and never changed.", reload="fixed"),
     Setting("localDeliveryPreferred", "bool", False, "destination",

@@ -127,6 +127,7 @@ class DestinationAttributes:
     maxNumBackupConsumers: int = 0
     consumerFlowLimit: int = 1000
     sharedConsumerFlowLimit: int = 5
+    prefetchRecall: str = "Default"
     isLocalOnly: bool = False
     localDeliveryPreferred: bool = False
     hosting: str = "dedicated"
