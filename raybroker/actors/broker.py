@@ -28,13 +28,15 @@ from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec, KeptState
+from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker, OwnBroker
+from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.actors.hosts.spare_host import SpareHost
 from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
+from raybroker.actors.standby import assignment
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
 from raybroker.actors.tenure import Tenure, no_takeovers
 from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, BrokerProcess, HostPort
@@ -72,7 +74,7 @@ from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
-from raybroker.system.supervision import Supervisor
+from raybroker.system.supervision import Run, Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.wire.native.connection import TOKEN_BYTES
 
@@ -126,19 +128,42 @@ class _WhenReady:
 class BrokerActor:
     """See the module."""
 
-    def __init__(self, spec: BrokerSpec) -> None:
+    def __init__(self, spec: BrokerSpec, stands_by: str = "") -> None:
+        """``stands_by``: the actor's name, of one that is to become a lost broker."""
         self._spec = spec
-        arm_failpoints(spec.broker)
+        self._stands_by = stands_by
         normal_priority_throughout()
-        self._directory = Path(spec.directory)
         self._node = runtime.node_id()
+        self._joined = False
         self._failure: BrokerError | None = None
         """Why the broker has not started; it is tried again."""
-        self._joined = False
+        told = assignment.told(stands_by)
+        if stands_by and told is None:
+            self._failure = NotOpenError(f"process {os.getpid()} stands by, and is no broker yet")
+            assignment.warm_up(spec.config, Path(spec.directory).parent, spec.cluster)
+            return
+        self._begin(spec if told is None else assignment.broker_spec(spec, told))
+
+    def _begin(self, spec: BrokerSpec) -> None:
+        self._spec = spec
+        self._failure = None
+        self._stands_by = ""
+        arm_failpoints(spec.broker)
+        self._directory = Path(spec.directory)
         try:
             self._open_files()
         except Exception as error:  # noqa: BLE001 - Ray does not try again, and tells nobody why
             self._not_started(error)
+
+    async def stand_by(self) -> None:
+        """Answer: the process runs."""
+
+    async def become(self, name: str, told: str) -> None:
+        """Be a lost broker from now on, also in the next process of this actor, which has that name; does not wait
+        until it takes clients.  Who asks it something meanwhile waits, as while an actor is made."""
+        if self._stands_by:
+            runtime.also_name(name, self._stands_by, told)
+            asyncio.get_running_loop().call_soon(self._begin, assignment.broker_spec(self._spec, told))
 
     if not TYPE_CHECKING:
 
@@ -266,10 +291,16 @@ class BrokerActor:
             ("message forwarding", self._cluster.forwarding.run),
             ("memory levels", self._memory.run),
             ("thresholds", self._broker.thresholds.run),
-            *((("shared store", self._tenure.watch.run),) if self._tenure is not None else ()),
+            *self._tenure_loops(),
         ):
             loops.keep(name, run)
         self._attempt(loops)
+
+    def _tenure_loops(self) -> tuple[tuple[str, Run], ...]:
+        tenure = self._tenure
+        return (
+            () if tenure is None else (("shared store", tenure.watch.run), ("standby processes", tenure.standbys.run))
+        )
 
     def _attempt(self, loops: Supervisor) -> None:
         """Begin what is done when it returns."""

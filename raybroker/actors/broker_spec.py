@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from raybroker.actors.hosts.host import HostSpec
+from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.config import Config
 from raybroker.config.brokers import BrokerPlan
 from raybroker.store.sql.opening import holder_of_tenure

@@ -70,6 +70,12 @@ def remembered(key: str, namespace: str) -> str | None:
     return None if found is None else bytes(found).decode()
 
 
+def remembered_keys(prefix: str, namespace: str) -> list[str]:
+    """The keys of what :func:`remember` keeps that begin so."""
+    found = internal_kv._internal_kv_list(prefix.encode(), namespace=namespace.encode())
+    return [bytes(key).decode() for key in found]
+
+
 def forget(key: str, namespace: str) -> None:
     """Keep it no longer."""
     internal_kv._internal_kv_del(key.encode(), namespace=namespace.encode())

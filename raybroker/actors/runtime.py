@@ -77,6 +77,12 @@ def path_name(cluster: str, keeper: str = "", tenure: int = 0) -> str:
     return f"{cluster}/paths/{_in_tenure(keeper, tenure)}" if tenure else f"{cluster}/paths"
 
 
+def standby_name(cluster: str, broker: str, tenure: int, what: str = "") -> str:
+    """Return the name of the actor of a standby process, which says for which broker it was started and not whom it
+    becomes: see :func:`also_name`.  Without ``what``, what those of that tenure begin with."""
+    return f"{cluster}/standby/{_in_tenure(broker, tenure)}/{what}"
+
+
 def initialized() -> bool:
     return bool(ray.is_initialized())
 
@@ -230,12 +236,54 @@ def on_nodes(nodes: Iterable[str], function: Callable[..., Any], *args: Any) -> 
     return found
 
 
+_NAMED: Final = "named "
+"""What the keys begin with under which Ray keeps further names of actors: each is followed by the name and, behind
+:data:`_AS`, that of the actor."""
+_AS: Final = " as "
+
+
+def also_name(name: str, actor_name: str, told: str) -> None:
+    """Have a running actor be found by a further name, for as long as it lives: Ray itself gives an actor its name when
+    it is made.  ``told``: what it was told with that, for :func:`told`."""
+    ray_inside.remember(f"{_NAMED}{name}{_AS}{actor_name}", told, NAMESPACE)
+
+
+def told(actor_name: str) -> str | None:
+    """What an actor was told with its further name; None for one that has none."""
+    for key in ray_inside.remembered_keys(_NAMED, NAMESPACE):
+        if key.endswith(f"{_AS}{actor_name}"):
+            return ray_inside.remembered(key, NAMESPACE)
+    return None
+
+
+def unname(name: str) -> None:
+    """Have nobody be found by a further name any more."""
+    for key in ray_inside.remembered_keys(f"{_NAMED}{name}{_AS}", NAMESPACE):
+        ray_inside.forget(key, NAMESPACE)
+
+
+def _further_names(prefix: str) -> list[tuple[str, str]]:
+    """(further name that begins so, name of the actor, which may have ended)."""
+    keys = ray_inside.remembered_keys(f"{_NAMED}{prefix}", NAMESPACE)
+    parts = (key.removeprefix(_NAMED).partition(_AS) for key in keys)
+    return [(name, actor) for name, _, actor in parts]
+
+
 def find_actor(name: str) -> Any | None:
-    """A live named actor, or None."""
+    """A live named actor, by its name or a further one; None where there is none."""
+    return _made_as(name) or _named_since(name)
+
+
+def _made_as(name: str) -> Any | None:
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None
+
+
+def _named_since(name: str) -> Any | None:
+    found = (_made_as(actor_name) for _, actor_name in _further_names(f"{name}{_AS}"))
+    return next((actor for actor in found if actor is not None), None)
 
 
 def find_broker(cluster: str, broker: str) -> Any | None:
@@ -264,17 +312,19 @@ def find_paths(cluster: str) -> Any | None:
     return actor
 
 
-def older_actors(cluster: str, broker: str, tenure: int) -> list[Any]:
-    """What runs of a broker in an earlier tenure: its actor, its hosts, and the path service if it keeps that."""
-    names = list_actors(f"{cluster}/")
-    old = [
-        name
-        for name in names
-        if name.startswith((broker_name(cluster, ""), f"{cluster}/host/", f"{path_name(cluster)}/"))
-        and (owner := _owner(name))[0] == broker
-        and owner[1] < tenure
-    ]
-    return [actor for name in old if (actor := find_actor(name)) is not None]
+def end_older(cluster: str, broker: str, tenure: int) -> None:
+    """End what runs of a broker in an earlier tenure: its actor, its hosts, the path service if it keeps that, and what
+    stood by for it; what has become another broker is that broker's."""
+    further = _further_names(f"{cluster}/")
+    taken = {actor_name for _, actor_name in further}
+    kinds = (broker_name(cluster, ""), f"{cluster}/host/", f"{path_name(cluster)}/", f"{cluster}/standby/")
+    for name in [*list_actors(f"{cluster}/"), *(name for name, _ in further)]:
+        if name.startswith(kinds) and name not in taken:
+            of, its = _owner(name)
+            if of == broker and its < tenure:
+                if (actor := find_actor(name)) is not None:
+                    kill(actor)
+                unname(name)
 
 
 def _owner(name: str) -> tuple[str, int]:
@@ -284,9 +334,11 @@ def _owner(name: str) -> tuple[str, int]:
 
 
 def list_actors(prefix: str) -> list[str]:
-    """Names of live actors of our namespace that start with ``prefix``, ascending."""
+    """Names of live actors of our namespace that start with ``prefix``, also further ones, ascending."""
     rows = ray.util.list_named_actors(all_namespaces=True)
-    return sorted(r["name"] for r in rows if r["namespace"] == NAMESPACE and r["name"].startswith(prefix))
+    live = {str(row["name"]) for row in rows if row["namespace"] == NAMESPACE}
+    further = {name for name, actor_name in _further_names(prefix) if actor_name in live}
+    return sorted({*further, *(name for name in live if name.startswith(prefix))})
 
 
 def create_actor(
@@ -295,6 +347,8 @@ def create_actor(
     """A new actor, or the one that has the name already. Named actors outlive their creator and restart for ever."""
     chosen: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, **options}
     if name is not None:
+        if (found := _named_since(name)) is not None:
+            return found
         chosen = {"get_if_exists": True, **chosen, "name": name, "namespace": NAMESPACE, "lifetime": "detached"}
     if node is not None:
         chosen["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)

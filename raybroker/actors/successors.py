@@ -13,6 +13,8 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.hosts.host import DestinationHost
+from raybroker.actors.hosts.host_spec import HostSpec
+from raybroker.actors.standby.processes import Standby, StandbyProcesses
 from raybroker.actors.stores.shared_stores import hand_over
 from raybroker.actors.stores.store_tables import shared_brokers
 from raybroker.model.errors import BrokerError, RequestTimeoutError
@@ -20,6 +22,7 @@ from raybroker.model.settings.setting_table import IN_BROKER
 from raybroker.model.settings.settings import ConfigView
 from raybroker.store.catalogue import Catalogue
 from raybroker.system import entropy
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.wire.native.connection import TOKEN_BYTES
 
@@ -34,14 +37,19 @@ log = logging.getLogger("raybroker.cluster")
 
 
 class RaySuccessors:
-    """``actor``: the class of brokers; ``spec``: of the broker that takes over: others get its configuration."""
+    """``actor``: the class of brokers; ``spec``: of the broker that takes over, whose configuration others get;
+    ``standbys``: processes that it has ready."""
 
-    def __init__(self, actor: type[Any], spec: BrokerSpec, node: str, config: ConfigView) -> None:
+    def __init__(
+        self, actor: type[Any], spec: BrokerSpec, node: str, config: ConfigView, standbys: StandbyProcesses
+    ) -> None:
         self.node = node
         self._actor = actor
         self._spec = spec
         self._directory = Path(spec.directory).parent
         self._wait_s: int = config["imq.cluster.ha.takeoverWaitTimeout"]
+        self._standbys = standbys
+        self._loops = Supervisor(f"what broker {spec.broker} takes over")
 
     async def hand_over(self, broker: str, tenure: int) -> None:
         spec = self._spec
@@ -50,7 +58,7 @@ class RaySuccessors:
     async def start(self, broker: str, tenure: int, after: int) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._wait_s
-        actor = await in_daemon_thread(self._start, broker, tenure, after)
+        actor = await self._begin(broker, tenure, after)
         why = "it does not answer"
         while loop.time() < until_s:
             try:
@@ -65,31 +73,39 @@ class RaySuccessors:
             f"it takes no clients {self._wait_s} s after its start (imq.cluster.ha.takeoverWaitTimeout): {why}"
         )
 
-    def _start(self, broker: str, tenure: int, after: int) -> Any:
-        """Ray starts nothing again of what there was: it would only find that its time is over."""
+    async def _begin(self, broker: str, tenure: int, after: int) -> Any:
+        """The actor of the broker, with its hosts beside it: standby processes, as far as there are any."""
+        spec, hosts = await in_daemon_thread(self._prepare, broker, tenure, after)
+        for host in hosts:
+            standby = await self._standbys.take_host(host)
+            self._loops.once(f"the start of host {host.key}", self._begin_host(host, standby))
+        actor = await self._standbys.become_broker(spec)
+        if actor is None:
+            name = runtime.broker_name(spec.cluster, broker, tenure)
+            actor = await in_daemon_thread(partial(runtime.create_actor, self._actor, spec, name=name, node=self.node))
+        return actor
+
+    def _prepare(self, broker: str, tenure: int, after: int) -> tuple[BrokerSpec, list[HostSpec]]:
+        """What is started: the broker, and the hosts beside it, which it finds then.  Ray starts nothing again of what
+        there was: it would only find that its time is over."""
         spec = self._spec
-        for old in runtime.older_actors(spec.cluster, broker, tenure):
-            runtime.kill(old)
+        runtime.end_older(spec.cluster, broker, tenure)
         self._tidy(broker, tenure)
         directory = self._directory / f"{broker}@{tenure}"
         successor = replace(spec, broker=broker, directory=str(directory), tenure=tenure, after=after)
         kept = shared_brokers(spec.config, self._directory, spec.cluster).kept(broker)
-        catalogue = Catalogue.kept_elsewhere(entropy.token(TOKEN_BYTES), kept) if kept else None
-        if catalogue is not None:
-            catalogue.save(directory)
-        name = runtime.broker_name(spec.cluster, broker, tenure)
-        actor = runtime.create_actor(self._actor, successor, name=name, node=self.node)
-        if catalogue is not None:
-            self._start_hosts(successor, catalogue)
-        return actor
+        if not kept:
+            return successor, []
+        catalogue = Catalogue.kept_elsewhere(entropy.token(TOKEN_BYTES), kept)
+        catalogue.save(directory)
+        processes = [host for host, hosting in catalogue.hosts.items() if hosting != IN_BROKER][:HOSTS_MAX]
+        return successor, [successor.of_host(host, catalogue.hosts[host], catalogue.token) for host in processes]
 
-    def _start_hosts(self, spec: BrokerSpec, catalogue: Catalogue) -> None:
-        """Start its hosts beside the broker, which finds them then: each process takes its time to start."""
-        processes = [host for host, hosting in catalogue.hosts.items() if hosting != IN_BROKER]
-        for host in processes[:HOSTS_MAX]:
-            made = spec.of_host(host, catalogue.hosts[host], catalogue.token)
-            name = runtime.host_name(spec.cluster, spec.broker, host, spec.tenure)
-            runtime.create_actor(DestinationHost, made, name=name, node=self.node)
+    async def _begin_host(self, host: HostSpec, standby: Standby | None) -> None:
+        if standby is None or not await self._standbys.become_host(standby, host):
+            name = runtime.host_name(host.cluster, host.broker, host.host, host.tenure)
+            make = partial(runtime.create_actor, DestinationHost, host, name=name, node=self.node)
+            await in_daemon_thread(make)
 
     def _tidy(self, broker: str, tenure: int) -> None:
         """Remove what tenures long ago have left on this node: logs, and copies of what the database has."""

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_spec import BrokerSpec
+from raybroker.actors.hosts.host import DestinationHost
+from raybroker.actors.standby.processes import StandbyProcesses
 from raybroker.actors.stores.store_tables import shared_brokers
 from raybroker.actors.successors import RaySuccessors
 from raybroker.broker.cluster.cluster_shell import Clustering
@@ -40,6 +42,7 @@ class Tenure:
     the tenure is over, the process ends."""
 
     watch: StoreWatch
+    standbys: StandbyProcesses
 
     def __init__(self, spec: BrokerSpec) -> None:
         self._spec = spec
@@ -91,13 +94,21 @@ class Tenure:
                 return StoreState.OPERATING if clustering.member.opened else None
             return StoreState.QUIESCE_COMPLETE if now.finishing else StoreState.QUIESCE_STARTED
 
+        self.standbys = StandbyProcesses(
+            self._spec,
+            node,
+            config,
+            broker=actor,
+            host=DestinationHost,
+            serving=lambda: bool(clustering.member.opened) and ending().state == RUNNING,
+        )
         self.watch = StoreWatch(
             clustering,
             self._shared,
             self._spec.tenure,
             config,
             clock,
-            successors=RaySuccessors(actor, self._spec, node, config),
+            successors=RaySuccessors(actor, self._spec, node, config, self.standbys),
             state=state,
             superseded=lambda why: self._end_process(why, hosts()),
         )
@@ -109,11 +120,13 @@ class Tenure:
             "takeovers_total": counts.completed,
             "failed_takeovers_total": counts.failed,
             "shared_store_brokers": self.watch.states(),
+            "standby_processes": self.standbys.ready(),
         }
 
     async def stopping(self) -> None:
         """The broker stops in order; one that is to be started again at once goes on to count as one that runs."""
         self.watch.close()
+        await self.standbys.close()
         if self._ending().state != RESTARTING:
             await self.watch.leave(StoreState.SHUTDOWN_STARTED)
 
@@ -125,6 +138,8 @@ class Tenure:
         """End the process and those of its hosts, which Ray does not start again."""
         spec = self._spec
         log.critical("[B3191] broker %s ends: %s", spec.broker, why)
+        with contextlib.suppress(Exception):  # As below.
+            self.standbys.end_all()
         names = [runtime.host_name(spec.cluster, spec.broker, host, spec.tenure) for host in hosts]
         for name in [*names, runtime.broker_name(spec.cluster, spec.broker, spec.tenure)]:
             with contextlib.suppress(Exception):  # Whatever Ray says to it, nothing is done here any more.

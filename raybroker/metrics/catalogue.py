@@ -272,6 +272,8 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("shared_store_brokers", "",
            "Brokers by their state in the store that they share; state: OPERATING, TAKEOVER_STARTED and so on.",
            "state"),
+    _gauge("standby_processes", "",
+           "Processes that stand by to become a lost broker; process: broker or host.", "process"),
     _counter("record_entries_total", "", "Entries of the configuration change record."),
     _gauge("path_units", "", "Units of order in the path service; member: their broker. Told by the seat alone.",
            "member"),

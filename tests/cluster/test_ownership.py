@@ -9,7 +9,8 @@ import pytest
 
 import raybroker as rb
 from raybroker.actors import cluster as clusters
-from raybroker.actors.hosts.host import DataPlane, HostSpec, KeptState
+from raybroker.actors.hosts.host import DataPlane, KeptState
+from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, StoreError

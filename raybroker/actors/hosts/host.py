@@ -22,9 +22,10 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
 from raybroker.actors.hosts.heartbeat_replies import HeartbeatReplies
+from raybroker.actors.hosts.host_spec import HostSpec
+from raybroker.actors.standby import assignment
 from raybroker.broker.cluster.database_passwords import store_password
 from raybroker.broker.services.link_security import cluster_tls
-from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
 from raybroker.hosting.host_port import Row, method_of
@@ -74,25 +75,6 @@ class DatabaseAwaitedError(ConnectionLostError):
     """The host cannot reach its database, and tries again: so does whoever wants something of it."""
 
     code = ConnectionLostError.code
-
-
-@dataclass(frozen=True)
-class HostSpec:
-    """Everything a host needs to start again from nothing but its store."""
-
-    cluster: str
-    broker: str
-    host: str
-    hosting: str
-    directory: str
-    token: bytes
-    config: Config
-    tenure: int = 0
-    """As of BrokerSpec."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.broker}/{self.host}"
 
 
 @dataclass(frozen=True)
@@ -376,54 +358,86 @@ def _log(spec: HostSpec, config: LiveConfig) -> Log:
 
 
 class DestinationHost:
-    """See the module."""
+    """See the module.  ``stands_by``: the actor's name, of one that is to become the host of a lost broker."""
 
-    def __init__(self, spec: HostSpec) -> None:
+    def __init__(self, spec: HostSpec, stands_by: str = "") -> None:
+        self._spec = spec
+        self._stands_by = stands_by
+        self._plane: DataPlane | None = None
+        normal_priority_throughout()
+        told = assignment.told(stands_by)
+        if stands_by and told is None:
+            assignment.warm_up(spec.config, Path(spec.directory).parent, spec.cluster)
+            return
+        self._begin(spec if told is None else assignment.host_spec(spec, told)).ready.wait()
+
+    def _begin(self, spec: HostSpec) -> DataPlane:
         self._spec = spec
         arm_failpoints(spec.key)
-        normal_priority_throughout()
         kept = _kept(spec)
         log = self._log = _log(spec, kept.config)
         log.start()
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
         life = MessagesLog(log.directory, kept.config.__getitem__)
-        self._plane = DataPlane(
+        plane = self._plane = DataPlane(
             spec, kept, runtime.node_ip(), self._forgotten, life, lambda: {"log_records_total": dict(log.counts)}
         )
-        self._plane.start()
-        self._plane.ready.wait()
+        plane.start()
+        return plane
+
+    async def stand_by(self) -> None:
+        """Answer: the process runs."""
+
+    async def become(self, name: str, told: str) -> None:
+        """Be the host of a lost broker from now on, also in the next process of this actor, which has that name; does
+        not wait until it serves."""
+        if self._plane is None:
+            runtime.also_name(name, self._stands_by, told)
+            self._begin(assignment.host_spec(self._spec, told))
 
     def _forgotten(self, type: str, name: str) -> None:
         broker = runtime.find_broker(self._spec.cluster, self._spec.broker)
         if broker is not None:
             runtime.tell(broker.forget, type, name)
 
-    def _service(self) -> HostService:
-        if self._plane.failure is not None:
-            raise self._plane.failure
-        assert self._plane.service is not None
-        return self._plane.service
+    def _begun(self) -> DataPlane:
+        """Raises ConnectionLostError while this process stands by."""
+        if self._plane is None:
+            raise ConnectionLostError(f"process {os.getpid()} stands by, and is no host yet")
+        return self._plane
+
+    async def _serving(self) -> tuple[DataPlane, HostService]:
+        """Once it has read its store; raises what kept it from starting."""
+        plane = self._begun()
+        if not plane.ready.is_set():
+            await in_daemon_thread(plane.ready.wait)
+        if plane.failure is not None:
+            raise plane.failure
+        assert plane.service is not None
+        return plane, plane.service
 
     async def where(self) -> tuple[str, int, int, bytes]:
         """(ip, port, process id, the certificate that it shows or b""); raises what kept the host from starting."""
-        self._service()
-        assert self._plane.address is not None
-        tls = self._plane.tls
-        return (*self._plane.address, os.getpid(), b"" if tls is None else tls.certificate())
+        plane, _ = await self._serving()
+        assert plane.address is not None
+        return (*plane.address, os.getpid(), b"" if plane.tls is None else plane.tls.certificate())
 
     async def alive(self) -> tuple[int, Address | None]:
         """The process id and where pings go, at once, whatever the data socket has to do."""
-        return os.getpid(), await self._heartbeat_replies.address(self._spec.config["raybroker.data.ports"])
+        plane = self._begun()
+        return os.getpid(), await self._heartbeat_replies.address(plane.spec.config["raybroker.data.ports"])
 
     async def call_role(self, role: str, method: str, *args: Any) -> Any:
         """Call a method of one of the roles of hosting.host_port.HostPort by name."""
-        call = method_of(self._service(), role, method)
+        plane, service = await self._serving()
+        call = method_of(service, role, method)
         failpoint(f"ask.{role}.{method}")
-        answer = await self._plane.on_loop(call(*args))
+        answer = await plane.on_loop(call(*args))
         failpoint(f"asked.{role}.{method}")
         return answer
 
     async def stop(self) -> None:
         """Close the store cleanly; the actor is ended by its broker after that."""
-        if self._plane.service is not None and self._plane.failure is None:
-            await self._plane.on_loop(self._plane.service.close())
+        plane = self._plane
+        if plane is not None and plane.service is not None and plane.failure is None:
+            await plane.on_loop(plane.service.close())

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec, KeptState
+from raybroker.actors.hosts.host import SWITCH_S, DataPlane, KeptState
+from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.actors.hosts.remote import HostHandle
 from raybroker.client.io.io_thread import IoThread
 from raybroker.config.live import LiveConfig

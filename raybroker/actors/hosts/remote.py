@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import HostSpec
+from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.hosting.host_port import ROLES, HostPort
 
 

@@ -65,6 +65,14 @@ CLUSTER: Final[tuple[Setting, ...]] = (
     Setting("imq.cluster.ha.takeoverWaitTimeout", "seconds", 300, "broker",
             "How long a broker that was taken over may take until it serves clients; then the takeover has failed, and "
             "is tried again.", unit="s", low=1, high=86_400),
+    Setting("raybroker.cluster.standby", "int", 1, "broker",
+            "How many broker processes stand by beside a broker of imq.cluster.ha, each to become a lost one without "
+            "the time that a start of a process takes. One takes the memory of an idle broker, about 150 MB; 0: none.",
+            unit="brokers", reload="live", low=0, high=8),
+    Setting("raybroker.cluster.standby_hosts", "int", 1, "broker",
+            "How many host processes stand by for each of raybroker.cluster.standby: as many as brokers have hosts "
+            "outside their own process. One takes the memory of an idle host, about 130 MB. Hosts beyond them are "
+            "started when they are needed.", unit="hosts", reload="live", low=0, high=64),
     Setting("raybroker.cluster.heartbeat_ms", "millis", 500, "broker",
             "How often brokers tell each other that they live.", unit="ms", low=50, high=60_000),
     Setting("raybroker.cluster.suspect_ms", "millis", 1000, "broker",

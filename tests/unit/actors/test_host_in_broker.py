@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import HostSpec, KeptState
+from raybroker.actors.hosts.host import KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
+from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, InvalidDestinationError, StoreError

@@ -25,6 +25,7 @@ def test_ray_has_what_is_leaned_on() -> None:
         (internal_kv._internal_kv_put, {"key", "value", "overwrite", "namespace"}),
         (internal_kv._internal_kv_get, {"key", "namespace"}),
         (internal_kv._internal_kv_del, {"key", "namespace"}),
+        (internal_kv._internal_kv_list, {"prefix", "namespace"}),
     ):
         assert words <= set(inspect.signature(call).parameters)
 

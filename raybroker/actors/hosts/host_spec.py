@@ -1,0 +1,26 @@
+"""The specification of a host: everything with which it starts again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raybroker.config import Config
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """Everything a host needs to start again from nothing but its store."""
+
+    cluster: str
+    broker: str
+    host: str
+    hosting: str
+    directory: str
+    token: bytes
+    config: Config
+    tenure: int = 0
+    """As of BrokerSpec."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.broker}/{self.host}"
