@@ -142,9 +142,9 @@ class BrokerActor:
             self._failure = NotOpenError(f"process {os.getpid()} stands by, and is no broker yet")
             assignment.warm_up(spec.config, Path(spec.directory).parent, spec.cluster)
             return
-        self._begin(spec if told is None else assignment.broker_spec(spec, told))
+        self._begin_as(spec if told is None else assignment.broker_spec(spec, told))
 
-    def _begin(self, spec: BrokerSpec) -> None:
+    def _begin_as(self, spec: BrokerSpec) -> None:
         self._spec = spec
         self._failure = None
         self._stands_by = ""
@@ -163,7 +163,7 @@ class BrokerActor:
         until it takes clients.  Who asks it something meanwhile waits, as while an actor is made."""
         if self._stands_by:
             runtime.also_name(name, self._stands_by, told)
-            asyncio.get_running_loop().call_soon(self._begin, assignment.broker_spec(self._spec, told))
+            asyncio.get_running_loop().call_soon(self._begin_as, assignment.broker_spec(self._spec, told))
 
     if not TYPE_CHECKING:
 
@@ -549,7 +549,10 @@ class BrokerActor:
         if hosting == IN_BROKER:
             return self._inside.host(host_spec)
         name = runtime.host_name(spec.cluster, spec.broker, host, spec.tenure)
-        return RemoteHost(runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node), host_spec)
+        actor = runtime.named_since(name) if spec.tenure else None  # A process that stood by may be it.
+        if actor is None:
+            actor = runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node)
+        return RemoteHost(actor, host_spec)
 
     async def _make_host(self, hosting: str) -> HostPort:
         made = await self._spare.take_host(self._config.changed) if hosting == "dedicated" else None

@@ -271,7 +271,7 @@ def _further_names(prefix: str) -> list[tuple[str, str]]:
 
 def find_actor(name: str) -> Any | None:
     """A live named actor, by its name or a further one; None where there is none."""
-    return _made_as(name) or _named_since(name)
+    return _made_as(name) or named_since(name)
 
 
 def _made_as(name: str) -> Any | None:
@@ -281,7 +281,8 @@ def _made_as(name: str) -> Any | None:
         return None
 
 
-def _named_since(name: str) -> Any | None:
+def named_since(name: str) -> Any | None:
+    """A live actor that has this as a further name."""
     found = (_made_as(actor_name) for _, actor_name in _further_names(f"{name}{_AS}"))
     return next((actor for actor in found if actor is not None), None)
 
@@ -347,8 +348,6 @@ def create_actor(
     """A new actor, or the one that has the name already. Named actors outlive their creator and restart for ever."""
     chosen: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, **options}
     if name is not None:
-        if (found := _named_since(name)) is not None:
-            return found
         chosen = {"get_if_exists": True, **chosen, "name": name, "namespace": NAMESPACE, "lifetime": "detached"}
     if node is not None:
         chosen["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)

@@ -17,6 +17,7 @@ from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.actors.standby.processes import Standby, StandbyProcesses
 from raybroker.actors.stores.shared_stores import hand_over
 from raybroker.actors.stores.store_tables import shared_brokers
+from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, RequestTimeoutError
 from raybroker.model.settings.setting_table import IN_BROKER
 from raybroker.model.settings.settings import ConfigView
@@ -55,10 +56,13 @@ class RaySuccessors:
         spec = self._spec
         await in_daemon_thread(hand_over, spec.config, self._directory / broker, spec.cluster, broker, tenure)
 
+    def standing_by(self) -> Row:
+        return {f"standby_{kind}s": count for kind, count in self._standbys.ready().items()}
+
     async def start(self, broker: str, tenure: int, after: int) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._wait_s
-        actor = await self._begin(broker, tenure, after)
+        actor = await self._begin_broker(broker, tenure, after)
         why = "it does not answer"
         while loop.time() < until_s:
             try:
@@ -73,7 +77,7 @@ class RaySuccessors:
             f"it takes no clients {self._wait_s} s after its start (imq.cluster.ha.takeoverWaitTimeout): {why}"
         )
 
-    async def _begin(self, broker: str, tenure: int, after: int) -> Any:
+    async def _begin_broker(self, broker: str, tenure: int, after: int) -> Any:
         """The actor of the broker, with its hosts beside it: standby processes, as far as there are any."""
         spec, hosts = await in_daemon_thread(self._prepare, broker, tenure, after)
         for host in hosts:
@@ -86,8 +90,8 @@ class RaySuccessors:
         return actor
 
     def _prepare(self, broker: str, tenure: int, after: int) -> tuple[BrokerSpec, list[HostSpec]]:
-        """What is started: the broker, and the hosts beside it, which it finds then.  Ray starts nothing again of what
-        there was: it would only find that its time is over."""
+        """Say what is started: the broker, and the hosts beside it, which it finds then.  What there was is ended: it
+        would only find that its time is over."""
         spec = self._spec
         runtime.end_older(spec.cluster, broker, tenure)
         self._tidy(broker, tenure)

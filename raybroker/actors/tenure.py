@@ -126,7 +126,7 @@ class Tenure:
     async def stopping(self) -> None:
         """The broker stops in order; one that is to be started again at once goes on to count as one that runs."""
         self.watch.close()
-        await self.standbys.close()
+        await in_daemon_thread(self.standbys.end_all)
         if self._ending().state != RESTARTING:
             await self.watch.leave(StoreState.SHUTDOWN_STARTED)
 

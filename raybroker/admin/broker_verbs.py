@@ -39,7 +39,8 @@ class BrokerVerbs:
         Where brokers share a store (imq.cluster.ha) also what that has of each: store_state (OPERATING,
         TAKEOVER_STARTED, TAKEOVER_COMPLETE, TAKEOVER_FAILED, QUIESCE_STARTED, QUIESCE_COMPLETE, SHUTDOWN_STARTED,
         BROKER_DOWN, UNKNOWN), store_reason, tenure, takeovers, taken_by, store_node, and silent_ms: how long ago its
-        last sign of life was.
+        last sign of life was. Of brokers that are up also standby_brokers and standby_hosts: how many processes each
+        has ready to become a lost broker.
         """
 
     @verb(By.CLUSTER, always=True)

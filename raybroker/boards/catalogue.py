@@ -265,6 +265,8 @@ CLUSTER = Board(
                   (total("shared_store_brokers", "broker, state"), "{{broker}}: {{state}}")),
             panel("Takeovers in an hour", (f"sum(increase(raybroker_takeovers_total{{{B}}}[1h]))", "completed"),
                   (f"sum(increase(raybroker_failed_takeovers_total{{{B}}}[1h]))", "failed, and tried again")),
+            panel("Processes that stand by", (total("standby_processes", "broker, process"), "{{broker}}: {{process}}"),
+                  note="A lost broker without any comes back after the start of its processes."),
         )),
         BoardRow("Traffic", (
             panel("From member to home broker",

@@ -103,7 +103,9 @@ class ClusterBroker:
         self._brokers = brokers = BrokerCalls(clustering.member, local.admin, self.peer, peers)
         self._spread = ClusterAdmin(brokers)
         taking = store or NotShared()
-        self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes, taking.row)
+        self._itself = ClusterItself(
+            clustering, brokers, self._propose, self._forget_broker, nodes, taking.row, taking.standing_by
+        )
         self.agents = Agents(clustering, self._propose, hands)
         self.pausing = pausing = Pausing(
             self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses
@@ -327,6 +329,7 @@ class ClusterBroker:
             "reached": self._reached,
             "why": self._why_closed,
             "properties": self._own_properties,
+            "standing_by": self._itself.processes_standing_by,
             "change_master": self._itself.change_master,
             "consumers": self.forwarding.consumers,
             "take_over": self.forwarding.take_over,

@@ -125,8 +125,20 @@ def _asking(cluster: str, broker: str | None) -> Iterator[Admin]:
         yield admin
 
 
-STORED: Final = frozenset({"store_state", "store_reason", "tenure", "takeovers", "taken_by", "store_node", "silent_ms"})
-"""What list_brokers has of a broker from the store that brokers share."""
+STORED: Final = frozenset(
+    {
+        "store_state",
+        "store_reason",
+        "tenure",
+        "takeovers",
+        "taken_by",
+        "store_node",
+        "silent_ms",
+        "standby_brokers",
+        "standby_hosts",
+    }
+)
+"""What list_brokers has of a broker where brokers take over from each other."""
 STATES: Final = {"OPERATING": "UP"}
 """State of a broker's membership → the word of list_brokers and query_broker for it."""
 

@@ -369,9 +369,9 @@ class DestinationHost:
         if stands_by and told is None:
             assignment.warm_up(spec.config, Path(spec.directory).parent, spec.cluster)
             return
-        self._begin(spec if told is None else assignment.host_spec(spec, told)).ready.wait()
+        self._begin_as(spec if told is None else assignment.host_spec(spec, told)).ready.wait()
 
-    def _begin(self, spec: HostSpec) -> DataPlane:
+    def _begin_as(self, spec: HostSpec) -> DataPlane:
         self._spec = spec
         arm_failpoints(spec.key)
         kept = _kept(spec)
@@ -393,7 +393,7 @@ class DestinationHost:
         not wait until it serves."""
         if self._plane is None:
             runtime.also_name(name, self._stands_by, told)
-            self._begin(assignment.host_spec(self._spec, told))
+            self._begin_as(assignment.host_spec(self._spec, told))
 
     def _forgotten(self, type: str, name: str) -> None:
         broker = runtime.find_broker(self._spec.cluster, self._spec.broker)
@@ -407,7 +407,7 @@ class DestinationHost:
         return self._plane
 
     async def _serving(self) -> tuple[DataPlane, HostService]:
-        """Once it has read its store; raises what kept it from starting."""
+        """The plane waits until it has read its store; raises what kept it from starting."""
         plane = self._begun()
         if not plane.ready.is_set():
             await in_daemon_thread(plane.ready.wait)

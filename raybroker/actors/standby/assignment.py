@@ -1,4 +1,4 @@
-"""What a standby process was told to become.
+"""Assignments: which lost broker or host a standby process becomes.
 
 Ray gives an actor its name when it is made, and keeps a dead actor's name for up to a minute.  The name of a standby
 therefore says who has started it, and whom it becomes is a further name (:func:`raybroker.actors.runtime.also_name`):
@@ -25,12 +25,12 @@ from raybroker.store.sql.opening import is_sql
 
 
 def of_broker(spec: BrokerSpec) -> str:
-    """What a standby broker is told."""
+    """Return the assignment of a broker."""
     return _text(broker=spec.broker, directory=spec.directory, tenure=spec.tenure, after=spec.after)
 
 
 def of_host(spec: HostSpec) -> str:
-    """What a standby host is told."""
+    """Return the assignment of a host."""
     return _text(
         broker=spec.broker,
         host=spec.host,
@@ -46,18 +46,18 @@ def _text(**fields: str | int) -> str:
 
 
 def broker_spec(spec: BrokerSpec, told: str) -> BrokerSpec:
-    """Whom the standby with ``spec`` becomes."""
+    """Return whom the standby with ``spec`` becomes."""
     return replace(spec, **json.loads(told))
 
 
 def host_spec(spec: HostSpec, told: str) -> HostSpec:
-    """As :func:`broker_spec`."""
+    """Return which host the standby with ``spec`` becomes."""
     fields: Mapping[str, Any] = json.loads(told)
     return replace(spec, **{**fields, "token": bytes.fromhex(fields["token"])})
 
 
 def told(name: str) -> str | None:
-    """What the standby of that name was told; None for one that stands by."""
+    """Return the assignment of the standby of that name; None for one that stands by."""
     return runtime.told(name) if name else None
 
 

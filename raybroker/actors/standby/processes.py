@@ -83,7 +83,7 @@ class StandbyProcesses:
                 await self.keep()
 
     def ready(self) -> dict[str, int]:
-        """Kind → how many stand by."""
+        """Return kind → how many stand by."""
         return {kind: sum(one.ready for one in idle) for kind, idle in self._idle.items()}
 
     async def keep(self) -> None:
@@ -96,11 +96,11 @@ class StandbyProcesses:
             for one in idle[wanted:]:
                 idle.remove(one)
                 await in_daemon_thread(runtime.kill, one.actor)
-            await asyncio.gather(*map(self._ask, idle))
+            await asyncio.gather(*map(self._ask_standby, idle))
             while len(idle) < wanted and not self._closed and asyncio.get_running_loop().time() >= self._not_before_s:
                 one = await in_daemon_thread(self._make, kind)
                 idle.append(one)
-                await self._ask(one, START_S)
+                await self._ask_standby(one, START_S)
                 if not one.ready:
                     log.warning("standby %s of broker %s does not answer yet", kind, self._spec.broker)
                     return
@@ -109,7 +109,7 @@ class StandbyProcesses:
         brokers = 0 if self._closed else self._config[STANDBY]
         return {BROKER: brokers, HOST: brokers * self._config[HOSTS]}
 
-    async def _ask(self, one: Standby, timeout_s: float = ANSWER_S) -> None:
+    async def _ask_standby(self, one: Standby, timeout_s: float = ANSWER_S) -> None:
         try:
             await runtime.call(one.actor.stand_by, timeout_s=timeout_s)
         except BrokerError as error:
@@ -120,7 +120,7 @@ class StandbyProcesses:
             one.ready = True
 
     def _find(self) -> None:
-        """Those that an earlier process of this broker has started; a thread."""
+        """Take up those that an earlier process of this broker has started; a thread."""
         for name in runtime.list_actors(self._name("")):
             actor = runtime.find_actor(name)
             if actor is not None and assignment.told(name) is None:
@@ -138,13 +138,8 @@ class StandbyProcesses:
     def _name(self, what: str) -> str:
         return runtime.standby_name(self._spec.cluster, self._spec.broker, self._spec.tenure, what)
 
-    async def close(self) -> None:
-        """End those that stand by; what became a broker is that broker's."""
-        self._closed = True
-        await in_daemon_thread(self.end_all)
-
     def end_all(self) -> None:
-        """End those that stand by; blocks."""
+        """End those that stand by, and start none any more; what became a broker is that broker's. Blocks."""
         self._closed = True
         for idle in self._idle.values():
             for one in idle:
@@ -154,8 +149,9 @@ class StandbyProcesses:
     # ---- those that are taken
 
     async def take_host(self, spec: HostSpec) -> Standby | None:
-        """A standby by which the host is found from now on; None: there is none, and another process is needed."""
-        one = self._take(HOST)
+        """Return a standby by which the host is found from now on; None: there is none, and another process is
+        needed."""
+        one = self._take_idle(HOST)
         if one is not None:
             name = runtime.host_name(spec.cluster, spec.broker, spec.host, spec.tenure)
             await in_daemon_thread(runtime.also_name, name, one.name, assignment.of_host(spec))
@@ -167,12 +163,12 @@ class StandbyProcesses:
         return await self._become(one, name, assignment.of_host(spec))
 
     async def become_broker(self, spec: BrokerSpec) -> Any | None:
-        """A standby that becomes that broker; None: there is none that does, and another process is needed."""
+        """Return a standby that becomes that broker; None: there is none that does, and another process is needed."""
         name = runtime.broker_name(spec.cluster, spec.broker, spec.tenure)
-        one = self._take(BROKER)
+        one = self._take_idle(BROKER)
         return one.actor if one is not None and await self._become(one, name, assignment.of_broker(spec)) else None
 
-    def _take(self, kind: str) -> Standby | None:
+    def _take_idle(self, kind: str) -> Standby | None:
         self._not_before_s = asyncio.get_running_loop().time() + AGAIN_S
         one = next((one for one in self._idle[kind] if one.ready and not self._closed), None)
         if one is not None:

@@ -24,7 +24,8 @@ MASTER_TIMEOUT_S: Final = 60.0
 
 class ClusterItself:
     """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
-    broker → node id, as far as it is known; ``stored``: what the shared store has of a broker."""
+    broker → node id, as far as it is known; ``stored``: what the shared store has of a broker; ``standing_by``: which
+    processes the own broker has ready to become a lost one."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class ClusterItself:
         forget: Callable[[str], Awaitable[None]],
         nodes: Callable[[], dict[str, str]],
         stored: Callable[[str], Row],
+        standing_by: Callable[[], Row],
     ) -> None:
         self._clustering = clustering
         self._brokers = brokers
@@ -41,13 +43,15 @@ class ClusterItself:
         self._forget = forget
         self._nodes = nodes
         self.stored = stored
+        self._own_standing_by = standing_by
 
     async def list_brokers(self) -> list[Row]:
         """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
-        ``reason``: why it is not up, "" for one that is; with a shared store what that has of it."""
+        ``reason``: why it is not up, "" for one that is; with a shared store what that has of it, and how
+        many processes stand by there."""
         member, nodes = self._clustering.member, self._nodes()
         coordinator = member.membership.coordinator()
-        reasons = await self._reasons()
+        reasons, standing_by = await asyncio.gather(self._reasons(), self._standing_by())
         return [
             {
                 "broker": row.name,
@@ -58,9 +62,22 @@ class ClusterItself:
                 "record": row.number,
                 "reason": reasons.get(row.name, ""),
                 **self.stored(row.name),
+                **standing_by.get(row.name, {}),
             }
             for row in member.membership.broker_rows()
         ]
+
+    async def processes_standing_by(self) -> Row:
+        """Return how many processes of this broker do."""
+        return self._own_standing_by()
+
+    async def _standing_by(self) -> dict[str, Row]:
+        """Broker → how many processes it has ready to become a lost one, of those that answer; of none where brokers do
+        not take over from each other."""
+        live = self._brokers.live() if self.stored(self._clustering.member.name) else []
+        asked = (self._brokers.ask_at(name, "standing_by", {}, WHY_TIMEOUT_S) for name in live)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return {name: answer for name, answer in zip(live, answers, strict=True) if isinstance(answer, dict)}
 
     async def _reasons(self) -> dict[str, str]:
         """Why brokers are not up, in the words of those that answer."""

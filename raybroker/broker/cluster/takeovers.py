@@ -53,6 +53,9 @@ class Successors(Protocol):
         """Start a broker here, and wait until it takes clients; ``after``: its incarnation that was heard last. Raises
         BrokerError."""
 
+    def standing_by(self) -> Row:
+        """How many processes stand by: standby_brokers and standby_hosts."""
+
 
 @dataclass(slots=True)
 class TakeoverCounts:
@@ -244,6 +247,10 @@ class StoreWatch:
             log.warning("the shared store does not say so: %s", unwritten)
 
     # ---- what is shown
+
+    def standing_by(self) -> Row:
+        """How many processes this broker has ready to become a lost one."""
+        return self._successors.standing_by()
 
     def row(self, name: str) -> Row:
         """What the shared store has of a broker, for people; empty for one that it does not know."""

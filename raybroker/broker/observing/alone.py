@@ -22,6 +22,9 @@ class NotShared:
         """What a shared store has of a broker: there is none."""
         return {}
 
+    def standing_by(self) -> Row:
+        return {}
+
 
 class OnlyBroker:
     """``shown``: the broker's own row, with its name and state."""

@@ -44,15 +44,29 @@ def list_bkr(cluster: Cluster = "default", json: Json = False, watch: Watch = No
     watched(watch, nullcontext, lambda _: _list(cluster, json=json), json=json)
 
 
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    ready = ((row.get(f"standby_{kind}s", 0), kind) for kind in ("broker", "host"))
+    return {
+        **row,
+        "pid": str(row.get("pid", "-")),
+        "role": "yes" if row.get("is_master") else "-",
+        "standby": ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for count, kind in ready if count) or "-",
+    }
+
+
 def _list(cluster: str, *, json: bool) -> None:
     rows = connecting.brokers(cluster)
-    stored = ", store_state: store, tenure, taken_by: taken by" if any("store_state" in row for row in rows) else ""
+    stored = (
+        ", store_state: store, tenure, taken_by: taken by, standby: standby"
+        if any("store_state" in row for row in rows)
+        else ""
+    )
     show_list(
         rows,
         f"broker, cluster, state, role: master{stored}, pid, address: ray",
         empty="no brokers",
         json=json,
-        shown=lambda row: {**row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"},
+        shown=_shown,
     )
     absent = [row for row in rows if row["state"] in NOT_UP]
     for row in absent:

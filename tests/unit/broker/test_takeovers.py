@@ -76,6 +76,9 @@ class Hands:
         self.fails = ""
         self.meanwhile: Callable[[], None] = lambda: None
 
+    def standing_by(self) -> dict[str, int]:
+        return {"standby_brokers": 1, "standby_hosts": 2}
+
     async def hand_over(self, broker: str, tenure: int) -> None:
         self.done.append(("hand over", broker, tenure))
         self.meanwhile()
