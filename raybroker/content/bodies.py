@@ -1,9 +1,10 @@
 """Bodies of messages as bytes.
 
 A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
-types here (``msgpack_types.py``); which one is its *kind*.  A pickled
-object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
-one of the bits COMPRESSED is that of a body whose bytes were compressed, and the bit says how (``codecs.py``).
+types here (``msgpack_types.py``); which one is its *kind*.  A message of AMQP is kept as it came, and is a kind.  A
+pickled object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A
+kind with one of the bits COMPRESSED is that of a body whose bytes were compressed, and the bit says how
+(``codecs.py``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ STREAM: Final = 5
 """A list."""
 WORK: Final = 6
 """The bodies of a unit of work: a list of (kind, headers, body, message id) in msgpack."""
+AMQP: Final = 7
+"""A message of AMQP, of which the headers are a part: see ``amqp_messages.py``. It is never compressed."""
 DEFLATED: Final = 0x80
 """Added to the kind of a body that was compressed with zlib."""
 ZSTD: Final = 0x40
@@ -43,8 +46,9 @@ BODY_TYPES: Final = {
     MAP: "map",
     STREAM: "stream",
     WORK: "object",
+    AMQP: "object",
 }
-"""Kind → what JMS calls a message with such a body."""
+"""Kind → what JMS calls a message with such a body; those of AMQP say themselves what they are."""
 
 COMPRESS: Final = "JMS_SUN_COMPRESS"
 COMPRESSED_SIZE: Final = "JMS_SUN_COMPRESSED_SIZE"
@@ -55,6 +59,12 @@ _LEAVES: Final = frozenset({int, float, bool, type(None)})
 NESTING_MAX: Final = 1_024
 """Lists and maps inside each other, as deep as msgpack reads.  At the edge: the send raises MessageFormatError."""
 _TOO_DEEP: Final = f"its lists and maps are more than {NESTING_MAX} deep in each other"
+
+
+class AmqpBytes(bytes):
+    """What is kept of a message of AMQP, as a body that is sent."""
+
+    __slots__ = ()
 
 
 def encode_body(body: Any, *, exact: bool = False) -> tuple[int, bytes]:
@@ -93,6 +103,14 @@ def _types() -> Any:
     return msgpack_types
 
 
+@cache
+def amqp() -> Any:
+    """The module of the messages of AMQP: imported with the first of them."""
+    from raybroker.content import amqp_messages
+
+    return amqp_messages
+
+
 def _packed(body: Any, *, exact: bool) -> bytes:
     """A list, dict or what has to become an extension type, packed inside of a list, so that it is one level less deep
     than what can be read."""
@@ -109,6 +127,8 @@ def _kind_of(body: Any) -> int:
 
 def _encode_other(body: Any, *, exact: bool) -> tuple[int, bytes]:
     """A body of a type that msgpack does not have."""
+    if type(body) is AmqpBytes:
+        return AMQP, body
     types = _types()
     if types.arrays.is_array(body):
         return OBJECT, types.pack_lone_array(body)
@@ -132,6 +152,8 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX, *, typed
             return bytes(data)
     if kind == WORK:
         return [decode_body(row.kind, row.body, most, typed=typed) for row in work_rows(data)]
+    if kind == AMQP:
+        return amqp().amqp_body(data)
     try:
         if kind == TEXT:
             return str(data, "utf-8")

@@ -26,7 +26,16 @@ from raybroker.content.bodies import (
     TEXT,
     UNCOMPRESSED_SIZE,
 )
-from raybroker.content.headers import DELIVERIES_MAX, DOUBTFUL, UNIT, BlockContent, message_id, pack_fields, times
+from raybroker.content.headers import (
+    DELIVERIES_MAX,
+    DOUBTFUL,
+    OWN_ID,
+    UNIT,
+    BlockContent,
+    message_id,
+    pack_fields,
+    times,
+)
 from raybroker.model.blocks.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import parted
@@ -166,7 +175,8 @@ def _dying(block: Block, mask: int, death: DeathFacts, now_ms: int, cuts: Callab
             properties.pop(name, None)
         texts = {name: text for name, text in ((COMMENT, comment), (EXCEPTION, exception)) if text}
         properties.setdefault(PRODUCING_BROKER, death.broker)
-        properties.setdefault(ORIGINAL_ID, message_id(block.producer, block.seq_of(index)))
+        original = content.fields(index).get(OWN_ID) or message_id(block.producer, block.seq_of(index))
+        properties.setdefault(ORIGINAL_ID, original)
         properties |= {
             REASON: death.reason,
             TIMESTAMP: now_ms,

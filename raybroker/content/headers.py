@@ -1,6 +1,8 @@
 """Headers of messages as bytes, and the view of a block's messages that selectors have.
 
-Headers are one msgpack map with one-letter keys; a message whose headers all have their defaults has none.
+Headers are one msgpack map with one-letter keys; a message whose headers all have their defaults has none.  A message
+of AMQP has its headers in its body as well: they are decoded from it when they are asked for, and what the map says
+goes before.  Of a body that travels in pieces the map has all, since the body is not in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from raybroker.content.bodies import AMQP, amqp
 from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError, SecurityError
@@ -30,6 +34,8 @@ _NO_ID: Final = "n"
 DOUBTFUL: Final = "a"
 DELIVERIES_MAX: Final = 1 << 31
 """No message was delivered more often; a header that says so is taken for one delivery."""
+OWN_ID: Final = "i"
+SENT_MS: Final = "s"
 UNIT: Final = "u"
 """The header with the name of a message's unit of order."""
 
@@ -58,7 +64,10 @@ class Header(NamedTuple):
     """Its unit of order."""
     doubtful: int = 0
     """Deliveries by another broker that may have happened: see content.possible_duplicates."""
-    """Another broker may have stored it already."""
+    id: str | None = None
+    """Its message id, where its sender has chosen one."""
+    timestamp_ms: int | None = None
+    """The time when it was sent, where its sender has said so."""
 
 
 Pack = Callable[[Any], bytes]
@@ -266,11 +275,33 @@ def times(found: object) -> int:
     return int(found) if isinstance(found, int) and 0 < found <= DELIVERIES_MAX else 1
 
 
-def decode_header(data: Buffer | None) -> Header:
+def header_of(block: Block, index: int) -> Header:
     """Headers of a received message; raises ProtocolError for bytes that are none."""
-    if data is None:
-        return Header({})
-    fields = unpack_fields(data)
+    data = block.header(index)
+    if block.kind_of(index) != AMQP or type(block) is LargeBlock:
+        return decode_header(data)
+    return _header(merged(block.body(index), unpack_fields(data) if data else _NO_FIELDS))
+
+
+def merged(body: Buffer, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers of a message of AMQP, by their keys. ``fields``: what was written beside it. A message that does not
+    decode has none of its own."""
+    try:
+        found: dict[str, Any] = amqp().amqp_fields(body)
+    except MessageFormatError:
+        found = {}
+    if not fields:
+        return found
+    properties = {**found.get("p", _NO_FIELDS), **fields.get("p", _NO_FIELDS)}
+    return {**found, **fields, **({"p": properties} if properties else {})}
+
+
+def decode_header(data: Buffer | None) -> Header:
+    """Headers that are beside a message; raises ProtocolError for bytes that are none."""
+    return Header({}) if data is None else _header(unpack_fields(data))
+
+
+def _header(fields: Mapping[str, Any]) -> Header:
     correlation_id, reply_to, type_, dedup_id = texts = [fields.get(key) for key in "crtd"]
     if any(text is not None and not isinstance(text, str) for text in texts):
         raise ProtocolError("a header of a message is no text")
@@ -284,6 +315,8 @@ def decode_header(data: Buffer | None) -> Header:
         _NO_ID in fields,
         unit if is_unit_name(unit) else None,
         times(fields.get(DOUBTFUL)),
+        own_id if isinstance(own_id := fields.get(OWN_ID), str) else None,
+        sent_ms if type(sent_ms := fields.get(SENT_MS)) is int else None,
     )
 
 
@@ -293,10 +326,12 @@ class BlockContent:
     Whoever made them is not trusted: a message whose headers do not decode has none.
     """
 
-    __slots__ = ("_block", "_encoded", "_fields", "_offsets", "_properties", "_together")
+    __slots__ = ("_block", "_encoded", "_fields", "_of_amqp", "_offsets", "_properties", "_together")
 
     def __init__(self, block: Block) -> None:
         self._block = block
+        self._of_amqp = (block.kind == AMQP or not block.uniform) and type(block) is not LargeBlock
+        """There may be messages of AMQP, whose headers are in their bodies."""
         self._offsets = block.header_offsets()
         self._fields: dict[int, dict[str, Any]] = {}
         self._encoded: bytes | None = None
@@ -326,8 +361,13 @@ class BlockContent:
         """A header by its name in JMS, or None when the message has none such; JMSX… are properties."""
         from_block = _BLOCK_HEADERS.get(name)
         if from_block is not None:
-            if name == "JMSMessageID" and _NO_ID in self.fields(index):
-                return None
+            own = _OWN_HEADERS.get(name)
+            if own is not None:
+                fields = self.fields(index)
+                if own in fields:
+                    return fields[own]
+                if _NO_ID in fields and own == OWN_ID:
+                    return None
             return from_block(self._block, index)
         key = _FIELD_HEADERS.get(name)
         if key is None:
@@ -338,7 +378,7 @@ class BlockContent:
 
     def fields(self, index: int) -> Mapping[str, Any]:
         """The headers of a message by their one-letter keys."""
-        if self._offsets is None:
+        if self._offsets is None and not self._of_amqp:
             return _NO_FIELDS
         if self._together is not None:
             return self._together[index]
@@ -366,6 +406,8 @@ class BlockContent:
         return found if isinstance(found, str) and 1 <= len(found) <= DEDUP_ID_CHARS_MAX else None
 
     def _decode(self, index: int) -> dict[str, Any]:
+        if self._of_amqp:
+            return self._decode_by_kind(index)
         assert self._offsets is not None
         if self._block.count > TOGETHER_MIN and not self._fields:
             column = unpack_column(self._block.front, self._offsets)
@@ -373,13 +415,24 @@ class BlockContent:
                 self._together = column
                 self._properties = [fields.get("p", _NO_FIELDS) for fields in column]
                 return column[index]
-        start, end = self._offsets[index], self._offsets[index + 1]
-        fields = _NO_FIELDS
+        fields = self._fields[index] = self._beside(self._offsets[index], self._offsets[index + 1])
+        return fields
+
+    def _beside(self, start: int, end: int) -> dict[str, Any]:
+        """What is beside a message."""
         if start < end:
             try:
-                fields = unpack_fields(self._block.front[start:end])
+                return unpack_fields(self._block.front[start:end])
             except ProtocolError:
-                fields = _NO_FIELDS
+                pass
+        return _NO_FIELDS
+
+    def _decode_by_kind(self, index: int) -> dict[str, Any]:
+        """Decode the headers of a message that may be one of AMQP."""
+        offsets, block = self._offsets, self._block
+        fields = _NO_FIELDS if offsets is None else self._beside(offsets[index], offsets[index + 1])
+        if block.kind_of(index) == AMQP:
+            fields = merged(block.body(index), fields)
         self._fields[index] = fields
         return fields
 
@@ -404,5 +457,6 @@ _BLOCK_HEADERS: Final[dict[str, Callable[[Block, int], Any]]] = {
     "JMSExpiration": lambda block, index: block.expires_of(index),
     "JMSDeliveryTime": lambda block, index: block.deliver_at_of(index) or block.timestamp_ms,
 }
+_OWN_HEADERS: Final = {"JMSMessageID": OWN_ID, "JMSTimestamp": SENT_MS}
 HEADER_NAMES: Final = (*_BLOCK_HEADERS, *_FIELD_HEADERS)
 """Names of JMS that :meth:`BlockContent.header` knows besides those of properties."""

@@ -36,7 +36,8 @@ LAWS: dict[str, Law] = {
     "cluster": law("model"),
     # Decides what copies of a log do; its entries are what a store writes.
     "replication": law("model"),
-    "content": law("model", "msgpack"),
+    # Messages of AMQP are kept as they came, and read as the wire reads them.
+    "content": law("model wire", "msgpack"),
     "wire": law("model", "msgpack"),
     "engine": law("core cluster model"),
     "store": law("model"),

@@ -10,17 +10,19 @@ from raybroker.client.consumer import property_conversion
 from raybroker.client.options import MessageOptions, with_options
 from raybroker.client.producer.bodies import body_encoding
 from raybroker.content.bodies import (
+    AMQP,
     BODY_TYPES,
     BYTES,
     COMPRESSED,
     PICKLE,
     WORK,
+    amqp,
     decode_body,
     inflated,
     size_of,
     work_rows,
 )
-from raybroker.content.headers import Header, decode_header, message_id
+from raybroker.content.headers import Header, decode_header, header_of, message_id
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.blocks.record import Buffer
@@ -204,21 +206,27 @@ class Message:
     @property
     def body_type(self) -> str:
         """What JMS calls a message with such a body: "bytes", "text", "map", "stream" or "object"."""
-        return BODY_TYPES.get(self._delivery.block.kind_of(self._index) & ~COMPRESSED, "object")
+        kind = self._delivery.block.kind_of(self._index) & ~COMPRESSED
+        if kind == AMQP:
+            found: str = amqp().amqp_body_type(self._delivery.block.body(self._index))
+            return found
+        return BODY_TYPES.get(kind, "object")
 
     def _headers(self) -> Header:
         if self._header is None:
-            self._header = decode_header(self._delivery.block.header(self._index))
+            self._header = header_of(self._delivery.block, self._index)
         return self._header
 
     @property
     def id(self) -> str:
-        """Unique among all messages; "" when its producer asked for none."""
+        """Unique among all messages; "" when its producer asked for none. Of a message of AMQP the message-id that its
+        sender has given it, if there is one."""
         if type(self._delivery) is _Forgotten:
             return self._delivery.id
-        if self._headers().no_id:
+        header = self._headers()
+        if header.no_id:
             return ""
-        return message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
+        return header.id or message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -298,7 +306,9 @@ class Message:
     @property
     def timestamp(self) -> int:
         """The time when its producer packed it, milliseconds since 1970; 0 when its producer asked for none."""
-        return self._delivery.block.timestamp_ms
+        block = self._delivery.block
+        said = self._headers().timestamp_ms if block.kind_of(self._index) == AMQP else None
+        return block.timestamp_ms if said is None else said
 
     @property
     def expiration(self) -> int:

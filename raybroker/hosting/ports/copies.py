@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from raybroker.content.bodies import COMPRESSED, PICKLE, decode_body
-from raybroker.content.headers import decode_header, message_id
+from raybroker.content.headers import header_of, message_id
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import compile_selector, normalised
@@ -65,10 +65,10 @@ def exported_block(index: int, data: bytes) -> Block:
 
 def browsed_row(block: Block, index: int, seen: SeenMessage, body_bytes_max: int) -> Row:
     """One message as a page of them shows it."""
-    header = decode_header(block.header(index))
+    header = header_of(block, index)
     return {
         "id": message_id(block.producer, block.seq_of(index)),
-        "timestamp": block.timestamp_ms,
+        "timestamp": block.timestamp_ms if header.timestamp_ms is None else header.timestamp_ms,
         "expiration": block.expires_of(index),
         "priority": block.priority_of(index),
         "persistent": block.persistent,

@@ -22,7 +22,7 @@ from typing import Any, Final
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.producer.bodies.body_encoding import Encode, encode_any
 from raybroker.client.producer.bodies.xml_validation import Validator
-from raybroker.content.bodies import COMPRESS, COMPRESSED, DEFLATED, ZSTD, deflated, encode_body, inflated
+from raybroker.content.bodies import AMQP, COMPRESS, COMPRESSED, DEFLATED, ZSTD, deflated, encode_body, inflated
 from raybroker.content.codecs import zstandard, zstd
 from raybroker.content.headers import decode_header, encode_header
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
@@ -72,7 +72,7 @@ class Compressor:
 
     def __call__(self, body: Any) -> tuple[int, bytes]:
         kind, data = self._encode(body)
-        if len(data) <= self._threshold_bytes:
+        if len(data) <= self._threshold_bytes or kind == AMQP:
             return kind, data
         if len(data) > self._most:
             raise too_large(len(data), self._most)
@@ -82,7 +82,7 @@ class Compressor:
 
 def squeezed(kind: int, data: bytes, threshold_bytes: int) -> tuple[int, bytes]:
     """(kind, body) of a message that is sent on: compressed with zlib when it is larger, and is not compressed yet."""
-    if len(data) <= threshold_bytes or kind & COMPRESSED:
+    if len(data) <= threshold_bytes or kind & COMPRESSED or kind == AMQP:
         return kind, data
     small = zlib.compress(data)
     return (kind | DEFLATED, small) if len(small) < len(data) else (kind, data)
@@ -103,7 +103,8 @@ def compressed(kind: int, data: bytes, header: bytes) -> tuple[int, bytes, bytes
     if kind & COMPRESSED:  # Because of its size; the property wants zlib, and both sizes.
         kind, data = inflated(kind, data, MESSAGE_BYTES_MAX)
     kind, data, marked = deflated(kind, data, found.properties)
-    return kind, data, encode_header(*found._replace(properties=marked))
+    texts = (found.correlation_id, found.reply_to, found.type, found.dedup_id)
+    return kind, data, encode_header(marked, *texts, found.no_id, found.unit, found.doubtful)
 
 
 def too_large(nbytes: int, most: int) -> MessageTooLargeError:
