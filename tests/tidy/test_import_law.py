@@ -25,8 +25,8 @@ def law(layers: str = "", libraries: str = "") -> Law:
 
 
 _BELOW_ACTORS = (
-    "model core cluster content wire engine store transport system config metrics logs security admin client services "
-    "hosting broker"
+    "model core cluster replication copies content wire engine store transport system config metrics logs security"
+    " admin client services hosting broker"
 )
 LAWS: dict[str, Law] = {
     "model": law(),
@@ -61,6 +61,8 @@ LAWS: dict[str, Law] = {
     "broker": law(
         "admin core cluster engine hosting services transport content security model system config metrics logs"
     ),
+    # The shell of copies of a log: their folders are made of journals, and their sockets are their own.
+    "copies": law("model replication store system"),
     # Lines, channels and files of the log: orjson for the structured form.
     "logs": law("model system", "orjson"),
     "actors": law(_BELOW_ACTORS, "ray"),

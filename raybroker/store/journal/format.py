@@ -168,6 +168,51 @@ def with_flag(packed: Packed, entries: Sequence[int], blocks: Sequence[int], fla
     return packed
 
 
+def with_note(packed: Packed, meta: bytes) -> Packed:
+    """The batch with one more note behind its entries, of destination 0."""
+    assert len(meta) <= NOTE_BYTES_MAX, "a note is small"
+    rows_end = packed.count * ROW_BYTES
+    row = _ROW.pack(NOTE, 0, 0, 0, 0, len(meta), 0, 0)
+    body = b"".join((packed.body[:rows_end], row, packed.body[rows_end:], meta))
+    return Packed(
+        packed.count + 1,
+        body,
+        packed.payloads,
+        packed.payload_bytes,
+        packed.blocks,
+        checkpoint=packed.checkpoint,
+        compressed=packed.compressed,
+    )
+
+
+NOTHING: Final = Packed(0, b"", [], 0, [], checkpoint=False, compressed=False)
+"""A batch without entries, for what is only a note."""
+
+
+def unpack_body(count: int, body: bytes, payloads: Sequence[Buffer], *, compressed: bool) -> Packed:
+    """The batch whose rows and metas are ``body``, as :func:`pack_entries` made them; raises FormatError.
+
+    Checksums of payloads are taken as they are: whoever sends the bytes on has them checked in another way.
+    """
+    metas = count * ROW_BYTES
+    if metas > len(body):
+        raise FormatError("its rows are cut off")
+    blocks, offset, checkpoint = list[JournalBlockRow](), 0, False
+    for kind, flags, _, destination, ordinal, meta_bytes, nbytes, crc in _ROW.iter_unpack(memoryview(body)[:metas]):
+        if kind not in (BLOCK, NOTE, CHECKPOINT) or flags or (nbytes and kind != BLOCK):
+            raise FormatError(f"an entry of kind {kind} with flags {flags} and {nbytes} bytes")
+        if kind == BLOCK:
+            meta = body[metas : metas + meta_bytes]
+            blocks.append(JournalBlockRow(ordinal, destination, offset, nbytes, crc, meta, 0))
+            offset += nbytes
+        checkpoint = checkpoint or kind == CHECKPOINT
+        metas += meta_bytes
+    given = sum([part.nbytes if isinstance(part, memoryview) else len(part) for part in payloads])
+    if metas != len(body) or offset != given:
+        raise FormatError("the lengths of its entries do not add up")
+    return Packed(count, body, list(payloads), offset, blocks, checkpoint=checkpoint, compressed=compressed)
+
+
 def batch_head(packed: Packed, segment: int, incarnation: int, first_seq: int, chain: int) -> tuple[bytes, int]:
     """The head of a batch that follows the chain value ``chain``, and the chain value after it."""
     body, head_bytes = packed.body, BATCH_HEADER_BYTES + len(packed.body)
@@ -257,10 +302,15 @@ def decode_head(header: BatchHeader, head: Buffer) -> list[JournalRow]:
     return rows
 
 
+def rows_body(rows: Sequence[JournalRow]) -> bytes:
+    """Rows and metas of entries that were found in a file, as :func:`pack_entries` made them."""
+    packed = [_ROW.pack(r.kind, r.flags, 0, r.destination, r.ordinal, len(r.meta), r.nbytes, r.crc) for r in rows]
+    return b"".join((*packed, *[row.meta for row in rows]))
+
+
 def pack_rows(rows: Sequence[JournalRow]) -> Packed:
     """A batch of entries that were found in files, with the checksums that they have; its payloads come from there."""
     assert rows, "a batch has at least one entry"
-    packed = [_ROW.pack(r.kind, r.flags, 0, r.destination, r.ordinal, len(r.meta), r.nbytes, r.crc) for r in rows]
     blocks, offset = list[JournalBlockRow](), 0
     for row in rows:
         if row.kind == BLOCK:
@@ -268,7 +318,7 @@ def pack_rows(rows: Sequence[JournalRow]) -> Packed:
                 JournalBlockRow(row.ordinal, row.destination, offset, row.nbytes, row.crc, row.meta, row.flags)
             )
         offset += row.nbytes
-    body = b"".join((*packed, *[row.meta for row in rows]))
+    body = rows_body(rows)
     checkpoint = any(row.kind == CHECKPOINT for row in rows)
     return Packed(len(rows), body, [], offset, blocks, checkpoint=checkpoint, compressed=False)
 

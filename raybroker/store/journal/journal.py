@@ -27,7 +27,9 @@ from raybroker.model.blocks.record import CHECKPOINT, EntryRun, LogEntry, StoreS
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
+from raybroker.store.journal.batches import StoredBatch
 from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, Packed, pack_entries, padded
+from raybroker.store.journal.image import LogEnd, LogImage, image_of
 from raybroker.store.journal.large_files import NewBody, StoredBody, has_large, keep_bodies, put_out
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import BatchSyncs, LogWriter
@@ -59,6 +61,7 @@ class Journal:
     segment_bytes  length of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a larger batch gets a file
                    of its own, and what nothing is written in takes no place on the disk
     own_files      which blocks have files of their own, and what becomes of those files
+    end_seq        what was written from this entry on is cut off, which is the first of a batch; -1: nothing is
 
     Raises StoreError if it is open elsewhere or its permissions are too wide, StoreDamagedError if what was durable is
     not there, StoreFullError if a new store has no room for its first segment.
@@ -74,6 +77,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         own_files: OwnFileOptions = OwnFileOptions(),  # noqa: B008 - a tuple
         io: FileIO | None = None,
+        end_seq: int = -1,
     ) -> None:
         segment_bytes = padded(min(max(segment_bytes, 8 * SECTOR_BYTES), SEGMENT_BYTES_MAX - SECTOR_BYTES))
         self.directory = directory
@@ -105,7 +109,7 @@ class Journal:
         self._mark_file = MarkFile(self._io, directory)
         try:
             check_not_begun(self._io, directory)
-            self._open_log(entropy, sync, monotonic_ns)
+            self._open_log(entropy, sync, monotonic_ns, end_seq)
         except OSError as error:
             self._release()
             raise StoreError(f"the store {directory} cannot be opened: {error}") from error
@@ -158,13 +162,19 @@ class Journal:
         be acknowledged.
         """
         self._check()
-        if not entries:
-            return
-        packed = pack_entries(entries)
+        if entries:
+            self._commit(pack_entries(entries), entries)
+
+    def commit_packed(self, packed: Packed) -> None:
+        """Do what :meth:`commit` does, with a batch that is packed, and whose payloads all go into the log itself."""
+        self._check()
+        self._commit(packed, ())
+
+    def _commit(self, packed: Packed, entries: Sequence[LogEntry]) -> None:
         if packed.compressed:
             self._log.declare(compressed=True)
         references: dict[tuple[int, int], Reference] = {}
-        if packed.payload_bytes > self._record_bytes or self._own.claimed:
+        if entries and (packed.payload_bytes > self._record_bytes or self._own.claimed):
             # Their files are written and synced before the log refers to them: no reference is found without its file.
             packed, references = self._put_out(entries, packed)
         blocks, index = packed.blocks, self._index
@@ -355,6 +365,41 @@ class Journal:
     @property
     def compacting(self) -> bool:
         return self._compaction_asked or self._reclaimer.compact_before > 0
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Return where the log ends."""
+        active = self._log.active
+        return LogEnd(active.number, active.data_end, active.next_seq)
+
+    @property
+    def moved_seq(self) -> int:
+        """The log ended here when a survivor was copied last, in this opening."""
+        return self._reclaimer.moved_seq
+
+    def hold_space(self, *, held: bool) -> None:
+        """Reclaim no space while ``held``, so that the log can be cut before its last checkpoint, or its files copied;
+        committing thread."""
+        self._reclaimer.held = held
+        self._work = True
+
+    def batches_back(self) -> Iterator[list[StoredBatch]]:
+        """The batches of each segment, in their order; the newest segment first."""
+        for number in sorted(self._log.segments, reverse=True):
+            yield self._recovery.stored_batches(self._log.segments[number])
+
+    def batch_payload(self, batch: StoredBatch) -> bytes:
+        """Return the payloads of a batch, one behind the other, not verified; raises OSError."""
+        return self._recovery.batch_payload(batch)
+
+    def image(self, end: LogEnd) -> LogImage:
+        """The files of the log up to a place where a batch has ended, for a copy of it; see :meth:`hold_space`."""
+        return image_of(self._log.manifest, self._log.segments.values(), end)
+
+    def live_ordinals(self) -> dict[int, Sequence[int]]:
+        """Destination → ordinals of its live blocks, ascending."""
+        with self._lock:
+            return {destination: known.ordinals() for destination, known in self._index.items() if known}
 
     def usage(self) -> dict[int, tuple[int, int]]:
         """Destination → (live blocks, bytes of their payloads)."""
@@ -569,10 +614,12 @@ class Journal:
             if mode & 0o077:
                 raise StoreError(f"{path} has mode {mode:03o}: a store is for its owner alone (chmod go= {path})")
 
-    def _open_log(self, entropy: Callable[[int], bytes], sync: bool, monotonic_ns: Callable[[], int]) -> None:
+    def _open_log(
+        self, entropy: Callable[[int], bytes], sync: bool, monotonic_ns: Callable[[], int], end_seq: int
+    ) -> None:
         mark, faults = self._load_anchors(entropy)
         manifest = newest_manifest(self._manifests, faults, mark, self.directory)
-        self._recovery = JournalRecovery(self._io, self._files, manifest, mark)
+        self._recovery = JournalRecovery(self._io, self._files, manifest, mark, end_seq)
         self._recovery.find_end()
         self._index = self._recovery.index
         self._log = LogWriter(

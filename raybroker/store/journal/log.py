@@ -107,7 +107,9 @@ class LogWriter:
         manifest = self.manifest
         try:
             self._manifests.sync()
-            self._files.sort_out({segment.slot for segment in self.segments.values()})
+            # Segments that are cut off stay until no manifest names them: the next opening removes their files.
+            named = {record.slot for record in manifest.segments}
+            self._files.sort_out(named | {segment.slot for segment in self.segments.values()})
             self._io.fsync_dir(self._directory)
             if self.segments:
                 self.active = self.segments[max(self.segments)]

@@ -109,9 +109,15 @@ class Reclaimer:
         self._blocks: Iterator[_Block] = iter(())
         self.compact_before = 0
         """Segments numbered lower are to be compacted, since an administrator asked for it; 0: none asked."""
+        self.held = False
+        """Nothing goes and nothing moves: the last checkpoint may be cut off again, or the files are being copied."""
+        self.moved_seq = 0
+        """The log ended here when survivors were copied last."""
 
     def step(self, checkpoint: LastCheckpoint, budget_bytes: int) -> bool:
         """Retire what is dead and copy at most ``budget_bytes`` (but at least one block); True if more is to do."""
+        if self.held:
+            return False
         self.retire(checkpoint)
         if self._source is None:
             with self._lock:
@@ -140,6 +146,8 @@ class Reclaimer:
 
     def retire(self, checkpoint: LastCheckpoint) -> bool:
         """Take dead segments out of the log; true when there were any."""
+        if self.held:
+            return False
         with self._lock:
             dead = dead_segments(self._log.segments.values(), checkpoint)
             dead = [s for s in dead if s is not self._source and not self._files.pinned(s.slot)]
@@ -189,6 +197,7 @@ class Reclaimer:
         except StoreFullError:
             self._source = None
             raise
+        self.moved_seq = segment.next_seq
         with self._lock:
             for (ordinal, destination, offset, size, crc, _, _), block in zip(
                 [row for row, _ in rows], packed.blocks, strict=True

@@ -21,7 +21,7 @@ block itself is found behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -29,7 +29,8 @@ from zlib import crc32
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, EntryRun, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.fileio import FileIO, read_exact
-from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
+from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark, SegmentRecord
+from raybroker.store.journal.batches import StoredBatch
 from raybroker.store.journal.format import (
     OWN_FILE,
     RELOCATED,
@@ -44,6 +45,7 @@ from raybroker.store.journal.format import (
     iter_summary,
     padded,
 )
+from raybroker.store.journal.image import LogEnd
 from raybroker.store.journal.own_files import Reference
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles
@@ -83,6 +85,8 @@ class JournalRecovery:
     files: SegmentFiles
     manifest: Manifest
     mark: Mark
+    end_seq: int = -1
+    """What was written from this entry on is cut off; -1: nothing is."""
     segments: dict[int, Segment] = field(default_factory=dict)
     index: Index = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
@@ -93,6 +97,20 @@ class JournalRecovery:
     """Rows and metas behind the last checkpoint, as far as they make the next one larger."""
     log_bytes: int = 0
     """About how much of the log is behind the last checkpoint."""
+
+    def __post_init__(self) -> None:
+        """A mark of an earlier opening says nothing of what the present one has cut off."""
+        manifest, mark = self.manifest, self.mark
+        if mark.incarnation < manifest.incarnation:
+            mark = mark._replace(seq=min(mark.seq, manifest.base_seq))
+        if self.end_seq >= 0:
+            kept = [record for record in manifest.segments if record.first_seq < self.end_seq]
+            if kept:  # The last one goes on, also if it was sealed.
+                last = kept[-1]
+                kept[-1] = SegmentRecord(last.number, last.slot, last.size_bytes, last.first_seq, last.chain)
+            self.manifest = replace(manifest, segments=tuple(kept))
+            mark = mark._replace(seq=min(mark.seq, self.end_seq), clean=False)
+        self.mark = mark
 
     def find_end(self) -> None:
         """Check every segment file against the manifest and find where the log ends."""
@@ -107,6 +125,8 @@ class JournalRecovery:
             self._check_header(segment)
         if self.segments:
             self.scan_tail(self.segments[max(self.segments)])
+        if self.end_seq > 0 and (not self.segments or self.segments[max(self.segments)].next_seq != self.end_seq):
+            raise StoreDamagedError(f"{self.files.path(0).parent}: no batch ends before entry {self.end_seq}")
 
     def entries(self, *, runs: bool = True) -> Iterator[LogEntry | EntryRun]:
         """Entries in the order of the contract; the index is complete when it is exhausted.
@@ -264,6 +284,8 @@ class JournalRecovery:
             reason = "the segment is full"
             try:
                 for offset, header, rows in scan.batches(SECTOR_BYTES, segment.chain, segment.next_seq):
+                    if 0 <= self.end_seq <= header.first_seq:
+                        raise FormatError("what follows is cut off")
                     end_seq = header.first_seq + header.entries
                     if self._stale(header):
                         raise FormatError("a batch of an earlier incarnation")
@@ -300,7 +322,7 @@ class JournalRecovery:
             if (segment.next_seq, segment.number, segment.data_end) != (mark.seq, mark.segment, mark.offset):
                 raise self._damage(segment, segment.data_end, "the log does not end where it was closed", None, None)
             return
-        if self.manifest.relaxed:
+        if self.manifest.relaxed or self.end_seq >= 0:
             return
         later = self._later(scan, segment, segment.data_end)
         if later is not None:
@@ -362,6 +384,33 @@ class JournalRecovery:
             raise self._damage(segment, at, str(error), next_seq, segment.next_seq) from error
         finally:
             self.files.unpin(segment.slot)
+
+    def stored_batches(self, segment: Segment) -> list[StoredBatch]:
+        """The batches of a segment, in their order; raises StoreDamagedError where they break."""
+        fd = self.files.pin(segment.slot)
+        found, at = list[StoredBatch](), SECTOR_BYTES
+        try:
+            scan = SegmentScan(self.io, fd, segment.number, segment.data_end)
+            for base, header, rows in scan.batches(at, segment.first_chain, segment.first_seq):
+                at = base + padded(header.nbytes)
+                end = LogEnd(segment.number, at, header.first_seq + header.entries)
+                payload_bytes = header.nbytes - header.head_bytes
+                found.append(
+                    StoredBatch(rows, header.first_seq, end, segment.slot, base + header.head_bytes, payload_bytes)
+                )
+        except FormatError as error:
+            raise self._damage(segment, at, str(error), None, None) from error
+        finally:
+            self.files.unpin(segment.slot)
+        return found
+
+    def batch_payload(self, batch: StoredBatch) -> bytes:
+        """The payloads of a batch, one behind the other, not verified; raises OSError."""
+        fd = self.files.pin(batch.slot)
+        try:
+            return read_exact(self.io, fd, batch.payload_bytes, batch.payload_at)
+        finally:
+            self.files.unpin(batch.slot)
 
     def _old_blocks(
         self,

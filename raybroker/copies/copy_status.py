@@ -1,0 +1,112 @@
+"""The status of a copy: what it knows of itself and, where it leads, of the others; for people and for metrics."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from raybroker.model.listing import Row
+from raybroker.replication.leading import NEVER_MS, CopyProgress
+from raybroker.replication.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCopy:
+    """One copy of the set, as its leader knows it.
+
+    copy            its id
+    voter           it has a vote; False: it learns
+    index           it has the log on disk up to here
+    behind          entries that it lacks
+    in_flight_bytes what was sent to it and is not answered
+    answered_ms_ago how long ago the latest request was sent that it has answered; -1: it has answered none
+    pace            "leader", "probing", "streaming" or "installing"
+    connected       there is a link to it
+    trouble         why it cannot be brought up to date, for people; "" without one
+    """
+
+    copy: str
+    voter: bool
+    index: int
+    behind: int
+    in_flight_bytes: int
+    answered_ms_ago: int
+    pace: str
+    connected: bool
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStatus:
+    """One copy.
+
+    role         FOLLOWER, CANDIDATE, LEADER or STOPPED
+    leader       id of the copy that leads, as far as is known here; "" when none is
+    term         number of the latest term that this copy has promised itself to
+    index        its log ends here
+    committed    entries up to here are final, as far as is known here
+    released     where it leads: entries up to here were told to whoever waits for them
+    lease        where it leads: no other copy can lead now
+    voters, learners, min_in_sync   the replica set
+    copies       where it leads: every copy of the set, itself too
+    trouble      why it does not go on, for people: a full disk, damage; "" without one
+    """
+
+    copy: str
+    role: str
+    leader: str
+    term: int
+    index: int
+    committed: int
+    released: int
+    lease: bool
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    min_in_sync: int
+    copies: tuple[OtherCopy, ...]
+    trouble: str = ""
+
+    def as_row(self) -> Row:
+        """Return it as plain values, for whoever asks over the network."""
+        return {**asdict(self), "voters": list(self.voters), "learners": list(self.learners)}
+
+
+def status_of(replica: Replica, now_ms: int, connected: frozenset[str], trouble: str) -> CopyStatus:
+    """Return what this copy's machine knows; ``connected``: copies that there is a link to."""
+    members, leading = replica.members, replica.leading
+    copies: list[OtherCopy] = []
+    for copy in members.copies if leading is not None else ():
+        voter = copy in members.voters
+        if copy == replica.me:
+            copies.append(OtherCopy(copy, voter, replica.last.index, 0, 0, 0, "leader", connected=True))
+        elif leading is not None:
+            copies.append(_other(copy, voter, leading.copies[copy], replica.last.index, now_ms, copy in connected))
+    return CopyStatus(
+        replica.me,
+        str(replica.role),
+        replica.leader,
+        replica.promised.number,
+        replica.last.index,
+        replica.committed,
+        0 if leading is None else leading.released,
+        replica.may_dispatch(now_ms),
+        members.voters,
+        members.learners,
+        members.quorum if members.voters else 0,
+        tuple(copies),
+        trouble,
+    )
+
+
+def _other(copy: str, voter: bool, known: CopyProgress, last: int, now_ms: int, connected: bool) -> OtherCopy:
+    ago_ms = -1 if known.answered_ms == NEVER_MS else max(0, now_ms - known.answered_ms)
+    return OtherCopy(
+        copy,
+        voter,
+        known.matched,
+        last - known.matched,
+        known.in_flight_bytes,
+        ago_ms,
+        str(known.pace),
+        connected,
+        known.trouble,
+    )
