@@ -1,4 +1,4 @@
-"""Administered objects on the command line: raybroker objmgr add, delete, list, query, update, and -i FILE.
+"""Administered objects on the command line: raybroker objmgr add, delete, list, query, update, jndi, and -i FILE.
 
 What is done is in :mod:`raybroker.objects`; here are options, questions and tables. No broker is asked.
 """
@@ -6,6 +6,7 @@ What is done is in :mod:`raybroker.objects`; here are options, questions and tab
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
@@ -18,13 +19,18 @@ from raybroker.cli.answers import show_list
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.grid_words import Json, ask, attributes
 from raybroker.client.cluster.addresses import ATTRIBUTE, check_addresses
+from raybroker.client.ways.service_address import is_service_address, service_addresses
 from raybroker.model.errors import ConfigError, ObjectExistsError
 from raybroker.objects.addresses import AUTHENTICATION, CREDENTIALS, PASSFILE, PRINCIPAL, URL
 from raybroker.objects.administered import KINDS, AdministeredObject
 from raybroker.objects.command_file import ObjectCommand, read_command, truth
+from raybroker.objects.jndi import ADDRESSES, HOST, jndi_properties
+from raybroker.objects.operations import list_objects as objects_of
 from raybroker.objects.stores import open_store
 
 SUCH_AS: Final = "imqAddressList=mq://broker:7676"
+AMQP_PORT: Final = 5672
+AMQPS_PORT: Final = 5671
 LookupName = Annotated[str | None, typer.Option("-l", "--lookup-name", metavar="NAME", help="Lookup name.")]
 ObjectType = Annotated[
     str | None, typer.Option("-t", "--type", metavar="TYPE", help=f"Type of the object: {', '.join(KINDS)}.")
@@ -256,3 +262,67 @@ def update(
     """Change attributes of an object: objmgr update -l cf/orders -o imqAckTimeout=5000; an empty value: the default."""
     said = command_of("update", name, kind, options, store, read_only)
     run(said, file, preview=preview, force=force, silent=silent)
+
+
+@app.command()
+def jndi(
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What is written, such as jndi.properties; -: it is printed.")
+    ],
+    store: StoreAttributes = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-a",
+            "--address",
+            metavar="URL",
+            help="amqp://HOST:PORT or amqps://HOST:PORT of the service for all factories; repeatable. Without it they"
+            " lead to the hosts of their imqAddressList.",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port of amqp at these hosts.")] = AMQP_PORT,
+    tls_port: Annotated[
+        int, typer.Option("--tls-port", min=1, max=65_535, help="Port of amqps at those with TLS.")
+    ] = AMQPS_PORT,
+    force: Unasked = False,
+) -> None:
+    """Write the objects as a file for Java programs with Qpid JMS: objmgr jndi jndi.properties -j /etc/objects"""
+    for url in address or ():
+        if not _AMQP_URL.fullmatch(url):
+            raise UsageError(f"objmgr jndi: -a {url!r:.200}: write amqp://HOST:PORT or amqps://HOST:PORT")
+    command = _with_password(command_of("list", None, None, None, store, None))
+
+    def urls(factory: AdministeredObject) -> tuple[str, ...]:
+        return tuple(address) if address else _amqp_urls(factory, port, tls_port)
+
+    with open_store(command.store or None) as opened:
+        try:
+            written = jndi_properties(objects_of(opened), urls)
+        except ConfigError as error:
+            raise UsageError(f"objmgr jndi: {error}") from None
+    if str(target) == "-":
+        print(written.text, end="")
+        return
+    if target.exists():
+        ask(force, f"there is a file {target} already; replace it?")
+    target.write_text(written.text, encoding="ascii")
+    output.say(f"wrote {target}")
+    for line in written.left_out:
+        output.say(f"left out: {line}")
+
+
+_AMQP_URL: Final = re.compile(r"amqps?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+
+
+def _amqp_urls(factory: AdministeredObject, port: int, tls_port: int) -> tuple[str, ...]:
+    """The services amqp and amqps at the hosts of a factory; none for brokers that are named as those inside Ray."""
+    text = factory.attributes.get(ADDRESSES, "")
+    if not text and factory.attributes.get(HOST):
+        text = f"mq://{factory.attributes[HOST]}"
+    if not is_service_address(text):
+        return ()
+    found = []
+    for one in service_addresses(text):
+        host = f"[{one.host}]" if ":" in one.host else one.host
+        found.append(f"amqps://{host}:{tls_port}" if one.secure else f"amqp://{host}:{port}")
+    return tuple(dict.fromkeys(found))

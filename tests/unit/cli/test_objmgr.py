@@ -116,3 +116,27 @@ def test_what_is_not_there_is_refused(raybroker: Any, here: tuple[str, str]) -> 
     refused = raybroker("objmgr", "query", "-l", "a", *here)
     assert refused.exit_code == 1
     assert "there is no object 'a'" in refused.stderr
+
+
+def test_objects_are_written_for_java_programs(raybroker: Any, here: tuple[str, str], tmp_path: Path) -> None:
+    addresses = "imqAddressList=mq://one:7676/jms,mqssl://two:7677/ssljms"
+    raybroker.output("objmgr", "add", "-t", "cf", "-l", "cf/orders", "-o", addresses, *here)
+    raybroker.output("objmgr", "add", "-t", "q", "-l", "queues/orders", "-o", "imqDestinationName=orders", *here)
+    file = tmp_path / "jndi.properties"
+    assert raybroker.output("objmgr", "jndi", str(file), *here) == f"wrote {file}\n"
+    assert "connectionfactory.cf/orders = failover:(amqp://one:5672,amqps://two:5671)\n" in file.read_text()
+    refused = raybroker("objmgr", "jndi", str(file), *here)
+    assert "already" in refused.stderr
+    raybroker.output("objmgr", "jndi", str(file), "-f", "-a", "amqp://three:7000", *here)
+    assert "connectionfactory.cf/orders = failover:(amqp://three:7000)\n" in file.read_text()
+    printed = raybroker.output("objmgr", "jndi", "-", "--port", "6000", "--tls-port", "6001", *here)
+    assert "failover:(amqp://one:6000,amqps://two:6001)\nqueue.queues/orders = orders\n" in printed
+
+
+def test_factories_without_a_host_want_an_address(raybroker: Any, here: tuple[str, str], tmp_path: Path) -> None:
+    raybroker.output("objmgr", "add", "-t", "cf", "-l", "inside", "-o", "imqAddressList=b1,b2", *here)
+    refused = raybroker("objmgr", "jndi", str(tmp_path / "jndi.properties"), *here)
+    assert "factory 'inside' has no address" in refused.stderr
+    assert not (tmp_path / "jndi.properties").exists()
+    refused = raybroker("objmgr", "jndi", "-", "-a", "mq://host", *here)
+    assert "amqp://HOST:PORT" in refused.stderr
