@@ -91,6 +91,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "ack_timeout_ms": Argument(
         or_none(whole(LEASE_MS_MIN, INT_MAX)), f"None for no deadline, or {LEASE_MS_MIN} to {INT_MAX}"
     ),
+    "fenced": Argument(truth, TRUTH),
     "name": Argument(text(1, NAME_CHARS_MAX), f"a text of 1 to {NAME_CHARS_MAX} characters", InvalidDestinationError),
     "timeout": Argument(or_none(_timeout), f"a number of seconds from 0 to {TIMEOUT_S_MAX}, or None to wait for ever"),
     "max": Argument(whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
@@ -118,6 +119,7 @@ ELSEWHERE: Final = frozenset(
         "retry_on",
         "reject_on",
         "backoff",  # client.listener.handler
+        "holder",  # client.consumer.acknowledging.lives
         "most",  # of inflated_bytes: where it ends to count, which any number may say
         "options",  # by the names of what they are passed on to
     }

@@ -84,6 +84,8 @@ class SubscriberOptions(TypedDict, total=False):
     threshold: int | None
     serializer: Serializer | None
     ack_timeout_ms: int | None
+    fenced: bool
+    """Each delivery has a fencing number, ``Message.fence``."""
 
 
 class ReceiverOptions(SubscriberOptions, total=False):
@@ -109,6 +111,7 @@ class ListenerOptions(TypedDict, total=False):
     retry_on: tuple[type[BaseException], ...] | type[BaseException]
     reject_on: tuple[type[BaseException], ...] | type[BaseException]
     backoff: float | tuple[float, float] | None
+    fenced: bool
 
 
 REQUEST: Final = tuple(RequestOptions.__annotations__)

@@ -94,6 +94,7 @@ class AttachConsumer(NamedTuple):
     shares        nobody has set how much it prefetches: other consumers that are idle get some of that, unless
                   prefetchRecall says otherwise
     buffer_bytes  how many bytes of bodies may lie in its buffer, see Taken; 0 for any number
+    fenced        each of its deliveries has a fencing number
     """
 
     attachment: int
@@ -110,6 +111,7 @@ class AttachConsumer(NamedTuple):
     recalls: bool = False
     shares: bool = False
     buffer_bytes: int = 0
+    fenced: bool = False
 
 
 class DetachConsumer(NamedTuple):

@@ -45,13 +45,18 @@ class Gate(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Give a consumer messages ``mask`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
+    """Give a consumer messages ``mask`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery.
+
+    ``fence``: larger than that of every delivery before, of these messages and of all others of the delivery queue; 0:
+    the consumer has not asked for it.
+    """
 
     attachment: int
     tag: int
     ordinal: int
     mask: int
     attempt: int
+    fence: int = 0
 
 
 class Acked(NamedTuple):

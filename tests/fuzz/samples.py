@@ -129,6 +129,7 @@ drains = st.tuples(u32, u64, u32).map(lambda f: _sample("Drain", f, wire.drain(*
 draineds = st.tuples(u32, u64, u32).map(lambda f: _sample("Drained", f, wire.drained(*f)))
 withdrawns = st.tuples(u32, u64, ranges).map(lambda f: _sample("Withdrawn", f, wire.withdrawn(*f)))
 recalls = st.tuples(u32, u64, ranges).map(lambda f: _sample("Recall", f, wire.recall(*f)))
+marks = st.tuples(u32, u64, u64, u64).map(lambda f: _sample("Mark", f, wire.mark(*f)))
 recalleds = st.tuples(u32, u64, ranges).map(lambda f: _sample("Recalled", f, wire.recalled(*f)))
 readies = st.tuples(u32, u64).map(lambda f: _sample("Ready", f, wire.ready(*f)))
 releaseds = st.tuples(u32, u32, u64).map(lambda f: _sample("Released", f, wire.released(*f)))
@@ -171,6 +172,7 @@ TO_CLIENT = {
     "WithdrawnFrame": withdrawns,
     "DeliverLargeFrame": delivers_large,
     "RecallFrame": recalls,
+    "MarkFrame": marks,
 }
 to_host = st.one_of(*TO_HOST.values())
 to_client = st.one_of(*TO_CLIENT.values())

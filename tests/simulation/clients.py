@@ -222,6 +222,10 @@ class Machine:
         """What was not begun is asked back."""
         self._to_consumer(connection, handle, "recall", epoch, ranges)
 
+    def on_mark(self, connection: Connection, handle: int, epoch: int, tag: int, fence: int) -> None:
+        """What is to be known of the delivery that comes next."""
+        self._to_consumer(connection, handle, "mark", epoch, tag, fence)
+
     def on_acked(self, connection: Connection, request: int, unknown: int) -> None:
         """What was confirmed is recorded where the host says so."""
 

@@ -47,6 +47,8 @@ class SimConsumer:
         self._working = False
         self._seen = 0
         """The highest tag that the application got."""
+        self._marks: dict[int, int] = {}
+        """Tag of a delivery that is to come → its fencing number."""
         self._silent = False
         """What it had was taken back, and it has not said anything since."""
 
@@ -74,6 +76,7 @@ class SimConsumer:
             "home": plan.at,
             "recalls": plan.recalls,
             "shares": plan.shares,
+            "fenced": plan.fenced,
             "owner": plan.session and f"{self.machine.name}/{plan.session}",
         }
         if self.kind == "topic":
@@ -110,6 +113,7 @@ class SimConsumer:
         if self.epoch:
             self._old = self.epoch, list(self.unacked)
         self.epoch = 0
+        self._marks.clear()
         self.buffer.clear()
         self.unacked.clear()
 
@@ -194,8 +198,10 @@ class SimConsumer:
     # ---- messages --------------------------------------------------------------------------------------------------
 
     def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:
+        fence = self._marks.pop(tag, 0)
         if epoch != self.epoch or tag < self._min_tag:
             return
+        assert bool(fence) == self.plan.fenced, "a delivery comes without its fencing number"
         if missing(block):
             self._missed(tag)
             return
@@ -262,6 +268,11 @@ class SimConsumer:
         if self.plan.lease_ms:
             self._silent = True
             self._go_on()
+
+    def mark(self, epoch: int, tag: int, fence: int) -> None:
+        if epoch == self.epoch:
+            assert self.plan.fenced, "a consumer has a fencing number that it did not ask for"
+            self._marks[tag] = fence
 
     def recall(self, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Deliveries are asked back: those that nobody has begun are given."""

@@ -1,4 +1,5 @@
-"""Mutants of limits that leave out the dying, of waiting for consumers, and of what a topic remembers as taken."""
+"""Mutants of limits that leave out the dying, of waiting for consumers, of what a topic remembers as taken, and of
+fencing numbers."""
 
 from __future__ import annotations
 
@@ -33,3 +34,13 @@ def gathering_once(patch: Patch) -> None:
         return old(self, consumers, attributes, now_ms) if consumers else self.dispatching  # type: ignore[arg-type]
 
     patch.set(DispatchGate, "is_open_for", look)
+
+
+@mutant("a message that is handed out again has a larger fencing number")
+def fence_stays(patch: Patch) -> None:
+    patch.set(Consumers, "fenced", lambda self, consumer, effect: effect._replace(fence=self.fence + effect.ordinal))
+
+
+@mutant("fencing numbers go on to grow after a restart")
+def fence_begins_anew(patch: Patch) -> None:
+    patch.set(Consumers, "begin_fences", lambda self, attachment: setattr(self, "fence", max(self.fence, 1)))

@@ -225,6 +225,9 @@ class Connection:
     def recall(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         self._down(self.machine.on_recall, self, handle, epoch, ranges)
 
+    def mark(self, handle: int, epoch: int, tag: int, fence: int) -> None:
+        self._down(self.machine.on_mark, self, handle, epoch, tag, fence)
+
     def promoted(self, handle: int) -> None:
         self._down(self.machine.on_promoted, self, handle)
 

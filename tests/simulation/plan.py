@@ -109,6 +109,8 @@ class ConsumerPlan:
     recalls: bool = False
     shares: bool = False
     """It gives back what it has not begun, to make room, and for those that are idle."""
+    fenced: bool = False
+    """Its deliveries have fencing numbers."""
     session: str = ""
     """Consumers of one machine with the same are in one session, as far as units of order are concerned."""
 
@@ -312,6 +314,7 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
         session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
         recalls=number % 4 != 3,
         shares=number % 4 < 3,
+        fenced=plan.duration // MS % 8 in (0, 3),
     )
 
 

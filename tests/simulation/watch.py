@@ -15,7 +15,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.durable.records import REJECTED
 from raybroker.core.invariants import check
-from raybroker.core.outcome import DeadLetter, Outcome, Refused
+from raybroker.core.outcome import DeadLetter, Deliver, Outcome, Refused
 from raybroker.engine.host import Host
 from raybroker.engine.measured_time import STEP_MS
 from raybroker.engine.ports import Death, Revived
@@ -113,6 +113,8 @@ class Watch:
         self.classes: dict[int, int | None] = {}
         self.overdue: dict[tuple[int, int, int], int] = {}
         self.steps = 0
+        self.fences: dict[tuple[int, int], int] = {}
+        """(destination, delivery queue) → the largest fencing number, over all restarts."""
         self.seen: Counter[str] = Counter()
         """What happened in the core: names of commands, reasons of death, what a restart found."""
 
@@ -179,12 +181,22 @@ class Watch:
             self._attached(destination, twin, command.attachment)
             self.session_of[command.attachment] = command.owner or command.attachment
         self._note_dying(destination, out)
+        self._check_fences(destination, out)
         self.steps += 1
         self.seen[type(command).__name__] += 1
         if self.steps % 4 == 0:
             check(destination)
         self._log(destination, twin)
         return out
+
+    def _check_fences(self, destination: Destination, out: Outcome) -> None:
+        """Each delivery that has a fencing number has a larger one than all before it in its delivery queue."""
+        fenced = [e for e in (*out.immediate, *out.after_durable) if isinstance(e, Deliver) and e.fence]
+        for effect in sorted(fenced, key=lambda one: one.fence):
+            key = destination.number, self.twins[destination.number].queue_of[effect.attachment].number
+            assert effect.fence > self.fences.get(key, 0), f"{effect} has a fencing number that was given before"
+            self.fences[key] = effect.fence
+            self.seen["fenced deliveries again"] += effect.attempt > 1
 
     def _check_pool(self, share: PoolShare, command: cmd.Command, before: tuple[int, int]) -> None:
         """All destinations of a pool hold no more than it may, or than ``before``, after whatever a client has sent."""

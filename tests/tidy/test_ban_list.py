@@ -19,7 +19,7 @@ class Ban(NamedTuple):
 BANS = (
     Ban(
         ("time", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
-        ("system/clock.py", "system/supervision.py", "bench/"),
+        ("system/clock.py", "system/supervision.py", "bench/", "examples/"),
         "take a Clock (raybroker.system.clock), or `now` as an argument",
     ),
     Ban(

@@ -68,6 +68,8 @@ LAWS: dict[str, Law] = {
     "actors": law(_BELOW_ACTORS, "ray"),
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model", "ray pyarrow"),
+    # Programs for readers of the manual, on public names alone.
+    "examples": law("root", "ray"),
     "cli": law(
         "client config metrics model admin actors bench boards demo analysis system security wire objects root",
         "typer click rich orjson ray",

@@ -332,6 +332,7 @@ class Session(Unpicklable):
         *,
         serializer: Serializer | None = None,
         ack_timeout_ms: int | None = None,
+        fenced: bool = False,
     ) -> Consumer:
         """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
 
@@ -342,6 +343,7 @@ class Session(Unpicklable):
                    -1 is without limit.
         no_local   leave out what this connection publishes (topics)
         ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
+        fenced     each delivery has a fencing number, ``Message.fence``
         """
         options: ReceiverOptions = {
             "selector": selector,
@@ -350,6 +352,7 @@ class Session(Unpicklable):
             "no_local": no_local,
             "serializer": serializer,
             "ack_timeout_ms": ack_timeout_ms,
+            "fenced": fenced,
         }
         return self._consumer(destination, options)
 

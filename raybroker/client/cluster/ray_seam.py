@@ -33,6 +33,16 @@ def _runtime() -> ModuleType:
     return runtime
 
 
+def actor_life(holder: object) -> Any:
+    """The life of an actor, as of ``client.consumer.acknowledging.lives``; None for what is no actor's handle."""
+    if not type(holder).__module__.startswith("ray."):
+        return None
+    _runtime()
+    from raybroker.actors.actor_lives import life_of
+
+    return life_of(holder)
+
+
 class RayCalls:
     """The brokers of one cluster, as actors."""
 

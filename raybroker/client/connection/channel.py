@@ -48,6 +48,7 @@ _OF_HANDLES: Final = (
     wire.DrainedFrame,
     wire.WithdrawnFrame,
     wire.RecallFrame,
+    wire.MarkFrame,
     wire.DeliverLargeFrame,
 )
 UPLOADS_MAX: Final = 4

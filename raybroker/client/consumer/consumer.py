@@ -43,6 +43,16 @@ IDENTITY_BYTES: Final = 8
 log = logging.getLogger("raybroker.client")
 
 
+class ToCome:
+    """What is known of deliveries that are to come: lower tags than ``min_tag`` are old ones'; ``fences`` by tag."""
+
+    __slots__ = ("fences", "min_tag")
+
+    def __init__(self) -> None:
+        self.min_tag = 0
+        self.fences: dict[int, int] = {}
+
+
 class MemberOwner:
     """The handle that a consumer is one of several attachments of."""
 
@@ -96,7 +106,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._owner = owner or MemberOwner()
         self._taken = TakenBytes(options.buffer_bytes) if options.buffer_bytes else None
         self._ack_deadline = AckDeadline(options.lease_ms, self._extend_held) if options.lease_ms else None
-        self._min_tag = 0
+        self._to_come = ToCome()
         self._alone = False
         """No duplicate can come: there is one broker, and there will never be another."""
         self._let_go = False
@@ -218,6 +228,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             in_hand = self.session.handed.in_hand
             if in_hand is not None and in_hand._delivery.consumer is self:
                 ranges.insert(0, (in_hand.tag, in_hand.tag))
+            for message in self.session.handed.ties or ():
+                delivery = message._delivery
+                if delivery.consumer is self and delivery.epoch == self.epoch:
+                    ranges.insert(0, (message.tag, message.tag))
         if ranges:
             self._send_extend(self.epoch, ranges)
 
@@ -241,6 +255,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "recalls": options.recalls,
             "shares": options.shares,
             "buffer_bytes": options.buffer_bytes,
+            "fenced": options.fenced,
         }
         # Before it is opened: the first deliveries may come right behind the answer.
         with self._lock:
@@ -272,7 +287,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._settled_up_to = 0
         self._all_flow.handed_out(self._flow.buffered)
         self._flow.restart()
-        self._min_tag = 0
+        self._to_come.fences.clear()
+        self._to_come.min_tag = 0
         self.epoch = 0
 
     def _withdrawn(self, ranges: unacknowledged_ranges.Ranges) -> None:
@@ -316,9 +332,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             return
         block, tag = frame.block, frame.tag
         count = block.count
-        if self.closed or self._let_go or tag < self._min_tag:
+        fence = self._to_come.fences.pop(tag, 0) if self._to_come.fences else 0
+        if self.closed or self._let_go or tag < self._to_come.min_tag:
             self._all_flow.meter(count)
-            if self._let_go and tag >= self._min_tag:
+            if self._let_go and tag >= self._to_come.min_tag:
                 self._give_back([(tag, tag + count - 1)])
             return
         if missing(block):
@@ -332,6 +349,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         else:
             delivery = watched = Watched(block, self, frame.epoch, tag, attempt)
             watched.expires = expires
+        if fence:
+            delivery.fence = fence
         notifier = self._notifier
         with self._lock:
             self._deliveries.append(delivery)
@@ -380,6 +399,9 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 channel.link.write(wire.recalled(self._handle, frame.epoch, given))
                 if ask:
                     self._send_credit(ask, frame.epoch)
+        elif isinstance(frame, wire.MarkFrame):
+            if frame.epoch == self.epoch:
+                self._to_come.fences[frame.tag] = frame.fence
         elif isinstance(frame, wire.PromotedFrame):
             self.active = True
             self._owner.member_promoted()
@@ -408,7 +430,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             last = self.consumed[-1][1] if self.consumed else self._settled_up_to
             seen = self._handed_out_up_to
             self._drop_all(RECOVERED)
-            self._min_tag = 1 << 62
+            self._to_come.min_tag = 1 << 62
             self._settled_up_to = 0
 
         def released(next_tag: int) -> None:
@@ -419,7 +441,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                     share.credit_pool.resumed(share)
                 else:
                     self._flow.restart()
-                self._min_tag = next_tag
+                self._to_come.min_tag = next_tag
                 if self._notifier.has_waiters:
                     self.poll()
 

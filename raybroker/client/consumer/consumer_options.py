@@ -26,6 +26,7 @@ class ConsumerOptions:
     explicit               the program has asked for this limit
     shares                 nobody has: the broker may take back for idle consumers what was not begun
     buffer_bytes           bodies that the broker sends ahead, bytes; 0 for any number
+    fenced                 each delivery has a fencing number
     recalls                the broker may take back what was not begun where the oldest messages make room for others
     """
 
@@ -41,6 +42,7 @@ class ConsumerOptions:
     shares: bool = False
     recalls: bool = True
     buffer_bytes: int = 0
+    fenced: bool = False
     _warned: set[str] = field(default_factory=set, compare=False)
     """What was logged about it already."""
 
@@ -69,9 +71,14 @@ def consumer_options(
     """Which rule of flow control, with which limit, and what the consumer selects."""
     selector, no_local = options.get("selector"), options.get("no_local", False)
     prefetch, threshold = options.get("prefetch"), options.get("threshold")
-    ack_timeout_ms = options.get("ack_timeout_ms")
+    ack_timeout_ms, fenced = options.get("ack_timeout_ms"), options.get("fenced", False)
     check_arguments(
-        selector=selector, prefetch=prefetch, threshold=threshold, no_local=no_local, ack_timeout_ms=ack_timeout_ms
+        selector=selector,
+        prefetch=prefetch,
+        threshold=threshold,
+        no_local=no_local,
+        ack_timeout_ms=ack_timeout_ms,
+        fenced=fenced,
     )
     style, limit = "credit", attributes["imqConsumerFlowLimit"] if prefetch is None else prefetch
     if prefetch is not None and threshold is None:
@@ -89,6 +96,7 @@ def consumer_options(
         lease_ms=ack_timeout_ms or 0,
         explicit=prefetch is not None,
         recalls=recalls,
+        fenced=fenced,
         buffer_bytes=attributes["raybroker.client.buffer_bytes"] if buffer_bytes is None else buffer_bytes,
         shares=recalls and prefetch is None and style == "credit" and limit == LIMIT_DEFAULT,
     )

@@ -77,6 +77,8 @@ class MessageSession(Protocol):
 
     def extend(self, message: Message, /) -> Any: ...
 
+    def lease_to(self, message: Message, holder: object, /) -> Any: ...
+
     @property
     def reply(self) -> Reply: ...
 
@@ -106,7 +108,9 @@ class Part(NamedTuple):
 class ReceivedDelivery:
     """What the messages of one delivered block share: message i has the tag ``tag + i``."""
 
-    __slots__ = ("attempt", "block", "consumer", "epoch", "kind", "offsets", "tag", "view")
+    __slots__ = ("attempt", "block", "consumer", "epoch", "fence", "kind", "offsets", "tag", "view")
+    fence: int
+    """Its fencing number; there is none unless its consumer has asked for it."""
 
     def __init__(self, block: Block, consumer: Receiver, epoch: int, tag: int, attempt: int) -> None:
         self.block = block
@@ -348,6 +352,22 @@ class Message:
         return self._delivery.attempt + self._headers().doubtful
 
     @property
+    def fence(self) -> int:
+        """The fencing number of this delivery: larger than that of every delivery before of this message, and of any
+        other of its queue or subscription, also by another consumer and before a restart of the broker.
+
+        Whatever the application writes to notes the largest number that it has seen, for the message or its unit of
+        order, and refuses smaller ones: they are of somebody who has lost the message and does not know yet.
+
+        Raises IllegalStateError unless the consumer was opened with ``fenced=True``. Numbers of destinations, and of
+        the brokers of a distributed destination, cannot be compared.
+        """
+        fence = getattr(self._delivery, "fence", 0)
+        if not fence:
+            raise IllegalStateError("the consumer has no fencing numbers; open it with fenced=True")
+        return fence
+
+    @property
     def unit_of_order(self) -> str | None:
         """The unit of order that it belongs to."""
         return self._headers().unit
@@ -421,12 +441,26 @@ class Message:
         """Start its ack deadline again: it is still being worked on."""
         return self._delivery.consumer.session.extend(self)
 
+    def lease_to(self, holder: Any) -> Any:
+        """Tie this delivery to the life of whoever works on it now: once that has ended, the message goes back at once.
+
+        holder  the handle of an actor of Ray; or a process of this machine: its number, or what has a ``pid``.
+                Raises ConfigError for anything else, and for a process that has ended.
+
+        As long as the holder lives the ack deadline is extended, where the consumer has one; it is the bound for the
+        case that this process stands still. For sessions with ``ack="client"``; the holder is looked at ten times a
+        second, and an actor that Ray restarts has died. Raises IllegalStateError for a message that is settled, and as
+        :meth:`acknowledge` for one that went back.
+        """
+        return self._delivery.consumer.session.lease_to(self, holder)
+
     def __reduce__(self) -> Any:
         """A copy in another process has its content, without the others of its block, and cannot be acknowledged."""
         delivery = self._delivery
         data = b"".join(delivery.block.pick(1 << self._index))
         consumer = delivery.consumer
-        return _copy, (data, consumer.name, consumer.unpickles, delivery.attempt, self.tag)
+        fence = getattr(delivery, "fence", 0)
+        return _copy, (data, consumer.name, consumer.unpickles, delivery.attempt, self.tag, fence)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
@@ -467,5 +501,7 @@ class _Elsewhere:
         self.session: Any = _ElsewhereSession()
 
 
-def _copy(data: bytes, name: str, unpickles: bool, attempt: int, tag: int) -> Message:
-    return Message(ReceivedDelivery(Block(data), _Elsewhere(name, unpickles), 0, tag, attempt), 0)
+def _copy(data: bytes, name: str, unpickles: bool, attempt: int, tag: int, fence: int = 0) -> Message:
+    delivery = ReceivedDelivery(Block(data), _Elsewhere(name, unpickles), 0, tag, attempt)
+    delivery.fence = fence
+    return Message(delivery, 0)

@@ -184,7 +184,11 @@ class _Worker:
         if self._attached_before and not where.is_pattern:
             self._connection.admin().query_destination(where.kind, where.name)  # Raises while it is not there again.
         self._session = session = self._connection.session(ack="client", transacted=listener.transacted)
-        options: dict[str, Any] = {"prefetch": listener.prefetch, "serializer": listener.serializer}
+        options: dict[str, Any] = {
+            "prefetch": listener.prefetch,
+            "serializer": listener.serializer,
+            "fenced": listener.fenced,
+        }
         try:
             if listener.subscription is None:
                 self._consumer = session.consumer(where, listener.selector, **options)

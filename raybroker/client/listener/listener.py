@@ -35,6 +35,7 @@ class Listener:
     concurrency: int = 1
     serializer: str | None = None
     retries: Retries = field(default_factory=Retries)
+    fenced: bool = False
 
     def __call__(self, message: Any) -> object:
         return self.function(message)
@@ -70,6 +71,7 @@ def listener(
     concurrency   calls that run at the same time in one instance, each with a session of its own: on threads, or for
                   coroutines on one event loop. 1 to 1000
     retry_on, reject_on, backoff   as for ``consumer.on_message``
+    fenced        messages have fencing numbers, ``Message.fence``
 
     A message is acknowledged when the function returns, or the coroutine it returned has ended. When it raises, that is
     logged and its messages come again, flagged. Those of a batch or transaction that failed are tried again one by one.
@@ -80,10 +82,11 @@ def listener(
     batch, concurrency = options.get("batch", 1), options.get("concurrency", 1)
     transacted, subscription = options.get("transacted", False), options.get("subscription")
     shared, durable = options.get("shared", False), options.get("durable", True)
+    fenced = options.get("fenced", False)
     for name, value, most in (("batch", batch, BATCH_MAX), ("concurrency", concurrency, CONCURRENCY_MAX)):
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise ConfigError(f"{name}={value!r}; it is a whole number from 1 to {most}")
-    for name, truth in (("transacted", transacted), ("shared", shared), ("durable", durable)):
+    for name, truth in (("transacted", transacted), ("shared", shared), ("durable", durable), ("fenced", fenced)):
         if not isinstance(truth, bool):
             raise ConfigError(f"{name}={truth!r}; it is True or False")
     if subscription is None:
@@ -121,6 +124,7 @@ def listener(
             concurrency,
             options.get("serializer"),
             retries,
+            fenced,
         )
 
     return mark

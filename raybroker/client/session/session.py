@@ -11,6 +11,7 @@ transacted  acknowledged by commit(), together with what was sent (``transaction
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -19,6 +20,8 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation, Confirmations, Faulty
 from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
+from raybroker.client.consumer.acknowledging.life_ties import LifeTies
+from raybroker.client.consumer.acknowledging.lives import life_of
 from raybroker.client.consumer.acknowledging.returned_deliveries import not_settled
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import size
 from raybroker.client.consumer.consumer import ConsumerCore
@@ -63,6 +66,9 @@ def session_mode(ack: str, transacted: bool, ack_window: int = 1) -> str:
         what = "a transacted session" if transacted else f"ack={ack!r}"
         raise ConfigError(f'ack_window={ack_window} is for sessions with ack="auto"; leave it out for {what}')
     return mode
+
+
+log = logging.getLogger("raybroker.client")
 
 
 def no_reply(message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> Any:
@@ -400,6 +406,25 @@ class SessionCore:
             self._require_here(message, "extend()")
             _receiver(message).extend(message)
         return self.finish([])
+
+    def lease_to(self, message: Message, holder: object) -> Any:
+        """The delivery of a message ends with the life of a process or an actor; see :meth:`Message.lease_to`."""
+        self.require_open()
+        if self.mode != "client":
+            raise IllegalStateError(f'lease_to() is for sessions with ack="client"; this one is {self.mode!r}')
+        if _receiver(message).serial_of(message) is None:
+            self._require_here(message, "lease_to()")
+            raise IllegalStateError("lease_to() did nothing: the message is settled already")
+        if self.handed.ties is None:
+            self.handed.ties = LifeTies(lambda one: _receiver(one).serial_of(one) is not None, self._lease_expired)
+        self.handed.ties.tie(message, life_of(holder))
+        self.connection.io.post(self.handed.ties.watch)
+        return self.finish([])
+
+    def _lease_expired(self, message: Message, why: str) -> None:
+        log.warning("message %s of %s goes back: %s", message.id, message.destination, why)
+        if self.conclude(message, "release", -1, why) is not None:
+            _receiver(message).went_back(message._delivery.epoch, [(message.tag, message.tag)], why)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 

@@ -60,6 +60,8 @@ def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out:
         queue.consumers.detach(command.attachment)
         raise
     destination.queue_of[command.attachment] = queue
+    if command.fenced:
+        queue.consumers.begin_fences(command.attachment)
     rank(destination, queue)
     destination.current.touch(queue.number)
 

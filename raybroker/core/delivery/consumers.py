@@ -20,6 +20,7 @@ from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.byte_window import ByteWindow
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
+from raybroker.core.outcome import Deliver
 from raybroker.model.errors import ResourceAllocationError
 
 SHARED_MIN: Final = 4
@@ -267,6 +268,7 @@ class Consumers:
     __slots__ = (
         "by_attachment",
         "draining",
+        "fence",
         "idle",
         "look_ms",
         "passed_over",
@@ -280,6 +282,8 @@ class Consumers:
         self.by_attachment: dict[int, Consumer] = {}
         self.draining: dict[int, Consumer] = {}
         """Those in drain mode."""
+        self.fence = 0
+        """The last fencing number; 0: none was asked for since the restart."""
         self.turn: deque[Consumer] = deque()
         self.idle: dict[Consumer, int] = {}
         """Those among several that hold nothing and could have more, and maybe some others, since when, milliseconds;
@@ -321,6 +325,18 @@ class Consumers:
                 known.pop(consumer, None)
             consumer.active = consumer.serving = False
         return consumer
+
+    def begin_fences(self, attachment: int) -> None:
+        """A consumer wants fencing numbers. They begin with the number of its attachment, in whose upper bits the life
+        of the host is, and so go on to grow after a restart, of which nothing need be written down."""
+        self.fence = max(self.fence, attachment)
+
+    def fenced(self, consumer: Consumer, effect: Deliver) -> Deliver:
+        """The delivery with the next fencing number, if its consumer wants them."""
+        if not consumer.asked.fenced:
+            return effect
+        self.fence += 1
+        return effect._replace(fence=self.fence)
 
     def rank(self, *, local_first: bool, dispatching: bool = True) -> None:
         """Say who is served: the active ones, without the remote ones while there are others."""

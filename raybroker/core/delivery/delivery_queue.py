@@ -265,7 +265,8 @@ class DeliveryQueue:
             self.consumers.handed(consumer)
         # Of one unit some may be persistent and others not: none must overtake another.
         effects = step.out.after_durable if waits or ordered else step.out.immediate
-        effects.append(Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts))
+        effect = Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts)
+        effects.append(self.consumers.fenced(consumer, effect) if self.consumers.fence else effect)
         if block.stored and self.durable:
             found.recorded.append(delivery.run)
         if run.attempts:

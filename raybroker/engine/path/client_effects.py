@@ -203,6 +203,8 @@ class ClientEffects:
         if block is None:
             return
         mask = effect.mask
+        if effect.fence:
+            attachment.peer.mark(attachment.handle, attachment.number, effect.tag, effect.fence)
         large = in_pieces(block) if attachment.pieces else block
         if type(large) is LargeBlock:
             attachment.peer.deliver_large(

@@ -129,6 +129,7 @@ class ConsumerRequests:
             recalls=bool(args.get("recalls")),
             shares=bool(args.get("shares")) and most == _unset(shared=shared),
             buffer_bytes=buffer_bytes,
+            fenced=bool(args.get("fenced")),
         )
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.

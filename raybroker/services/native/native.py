@@ -417,6 +417,9 @@ class NativeConnection:
     def recall(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         self.link.write(wire.recall(handle, epoch, ranges))
 
+    def mark(self, handle: int, epoch: int, tag: int, fence: int) -> None:
+        self.link.write(wire.mark(handle, epoch, tag, fence))
+
     def promoted(self, handle: int) -> None:
         self.link.write(wire.promoted(handle))
 

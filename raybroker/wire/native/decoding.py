@@ -221,5 +221,6 @@ TO_CLIENT: Final[Decoders] = {
     wire.DRAINED: _fixed(wire.DrainedFrame, wire.DRAIN_BODY, "DRAINED"),
     wire.READY: _fixed(wire.ReadyFrame, wire.READY_BODY, "READY"),
     wire.WITHDRAWN: _ranged(wire.WithdrawnFrame, wire.EXTEND_HEAD, "a WITHDRAWN"),
+    wire.MARK: _fixed(wire.MarkFrame, wire.MARK_BODY, "MARK"),
     wire.RECALL: _ranged(wire.RecallFrame, wire.EXTEND_HEAD, "a RECALL"),
 }

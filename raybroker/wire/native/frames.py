@@ -33,7 +33,7 @@ FRAME_HEAD: Final = struct.Struct("<IB")
 CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
 SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
-SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN = range(25, 30)
+SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN, MARK = range(25, 31)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
 """Frames that carry messages, and may be large."""
 
@@ -54,6 +54,7 @@ ACK_HEAD: Final = struct.Struct("<IQI")
 BEGUN_BODY: Final = struct.Struct("<IQQ")
 EXTEND_HEAD: Final = struct.Struct("<IQ")
 RANGE: Final = struct.Struct("<QQ")
+MARK_BODY: Final = struct.Struct("<IQQQ")
 ACKED_BODY: Final = struct.Struct("<II")
 CREDIT_BODY: Final = struct.Struct("<IQi")
 DRAIN_BODY: Final = struct.Struct("<IQI")
@@ -274,6 +275,15 @@ class RecalledFrame(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
+class MarkFrame(NamedTuple):
+    """The delivery that begins with ``tag`` comes next, and has this fencing number."""
+
+    handle: int
+    epoch: int
+    tag: int
+    fence: int
+
+
 class ReleasedFrame(NamedTuple):
     handle: int
     request: int
@@ -335,6 +345,7 @@ Frame = (
     | RecallFrame
     | RecalledFrame
     | TakenFrame
+    | MarkFrame
 )
 
 
@@ -448,6 +459,10 @@ def recall(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
 
 def recalled(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
     return _ranges(RECALLED, handle, epoch, ranges)
+
+
+def mark(handle: int, epoch: int, tag: int, fence: int) -> bytes:
+    return FRAME_HEAD.pack(MARK_BODY.size + 1, MARK) + MARK_BODY.pack(handle, epoch, tag, fence)
 
 
 def _ranges(kind: int, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from raybroker.client.consumer.acknowledging.life_ties import LifeTies
 from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliveries
 from raybroker.client.consumer.message import Message
 
@@ -25,6 +26,7 @@ class HandedOut:
         "owing",
         "redelivery_delay_ms",
         "serial",
+        "ties",
         "uncovered",
         "unsettled",
     )
@@ -37,6 +39,8 @@ class HandedOut:
         is acknowledged by now: what to look through, however many consumers the session has."""
         self.leaving: dict[Any, None] = {}
         """Those that nobody refers to any more, and that are closed once what they gave out is settled."""
+        self.ties: LifeTies | None = None
+        """What is tied to the life of somebody; None: nothing was yet."""
         self.uncovered = UncoveredDeliveries()
         """What was handed out and went back, for the next acknowledgement to tell."""
         self.serial = 0

@@ -301,6 +301,8 @@ class PrefetchBuffer(ABC):
         watched = Watched(delivery.block, delivery.consumer, delivery.epoch, delivery.tag, delivery.attempt)
         watched.expires = delivery.expires if isinstance(delivery, Watched) else None
         watched.void = void
+        if hasattr(delivery, "fence"):
+            watched.fence = delivery.fence
         self._deliveries[index] = watched
 
     def _gone(self, taken: TakenBytes, block: Block) -> None:

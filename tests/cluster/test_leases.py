@@ -1,0 +1,52 @@
+"""Deliveries that are tied to the life of an actor, over a real Ray; the example of the manual."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import ray
+
+import raybroker as rb
+from raybroker.errors import IllegalStateError
+from raybroker.examples import agents
+from tests.contracts.handles import create, take
+
+
+@ray.remote(num_cpus=0)
+class Worker:
+    def work(self, message: rb.Message, seconds: float) -> tuple[int, int]:
+        time.sleep(seconds)
+        return message.body, message.fence
+
+
+def test_a_message_goes_back_when_the_actor_that_works_on_it_dies(cluster: Any) -> None:
+    """Also while the actor is busy, and when Ray restarts it, long before the deadline"""
+    with rb.connect() as connection:
+        name = create(connection, "leased")
+        connection.session().producer(name).send_many(range(2))
+        consumer = connection.session(ack="client").consumer(name, ack_timeout_ms=60_000, fenced=True)
+        for options in ({}, {"max_restarts": 3, "max_task_retries": 3}):
+            worker = Worker.options(**options).remote()
+            (message,) = take(consumer, 1)
+            message.lease_to(worker)
+            assert ray.get(worker.work.remote(message, 0.0)) == (message.body, message.fence)
+            worker.work.remote(message, 60.0)
+            began = time.monotonic()
+            ray.kill(worker, no_restart=not options)
+            again = next(one for one in iter(lambda: consumer.receive(timeout=10), None) if one.body == message.body)
+            assert time.monotonic() - began < 30, "it does not wait for the deadline"
+            assert again.redelivered
+            assert again.fence > message.fence
+            with pytest.raises(IllegalStateError, match="actor"):
+                message.acknowledge_this()
+            again.acknowledge_this()
+
+
+def test_the_example_of_agents_loses_nothing_when_one_dies(cluster: Any) -> None:
+    found = agents.run(conversations=6, agents=3, tool_s=0.02)
+    assert found["steps"] == 6 * agents.STEPS
+    assert found["in_order"]
+    assert found["deaths"] == 1
+    assert found["again"] >= 1
