@@ -24,7 +24,7 @@ from raybroker.actors import runtime
 from raybroker.actors.at_once import in_parallel
 from raybroker.actors.broker_peers import START_S, STARTING_S, Brokers, Carrier, RayPaths, RayPeers
 from raybroker.actors.broker_spec import BrokerSpec
-from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
+from raybroker.actors.connection_services import AskedActor, FreePorts, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
@@ -266,7 +266,7 @@ class BrokerActor:
         )
         registry = self._broker.registry
         self._services = ServicesOfBroker(
-            self._config,
+            FreePorts(self._config) if spec.moved else self._config,
             self._broker.services,
             AskedActor(
                 self,

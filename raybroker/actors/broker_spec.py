@@ -24,6 +24,8 @@ class BrokerSpec:
     """Which tenure of its messages this is, where another broker may take them over; 0: none may."""
     after: int = 0
     """The incarnation of its predecessor that was heard last."""
+    moved: bool = False
+    """It was taken over, and runs beside another broker, which has the ports of the configuration."""
 
     @property
     def holder(self) -> str:

@@ -16,7 +16,7 @@ from raybroker.broker.services.service_administration import ServiceAdministrati
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
 from raybroker.model.listing import DestinationCount, DestinationCounts
-from raybroker.model.settings.setting_services import address_property
+from raybroker.model.settings.setting_services import PORT_MAPPER, SERVICES, address_property
 from raybroker.model.settings.settings import ConfigView
 from raybroker.services.listening.connection_services import ALL_ADDRESSES, ConnectionServices
 from raybroker.store.record import RecordFile
@@ -40,6 +40,20 @@ SERVICE: Final = "jms"
 """Gateways of other brokers come in by it, as clients from outside do."""
 MADE: Final = "made-by-users"
 """The file of what users have made."""
+
+
+PORTS: Final = frozenset({PORT_MAPPER, *(address_property(name, "port") for name in SERVICES)})
+
+
+class FreePorts:
+    """A configuration for a broker beside another one of its machine: its services, and its port mapper, take any free
+    port, and clients learn of these from the other brokers."""
+
+    def __init__(self, config: ConfigView) -> None:
+        self._config = config
+
+    def __getitem__(self, name: str, /) -> Any:
+        return 0 if name in PORTS else self._config[name]
 
 
 class Others(Protocol):

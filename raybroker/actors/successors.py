@@ -96,7 +96,7 @@ class RaySuccessors:
         runtime.end_older(spec.cluster, broker, tenure)
         self._tidy(broker, tenure)
         directory = self._directory / f"{broker}@{tenure}"
-        successor = replace(spec, broker=broker, directory=str(directory), tenure=tenure, after=after)
+        successor = replace(spec, broker=broker, directory=str(directory), tenure=tenure, after=after, moved=True)
         kept = shared_brokers(spec.config, self._directory, spec.cluster).kept(broker)
         if not kept:
             return successor, []

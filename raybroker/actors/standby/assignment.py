@@ -47,7 +47,7 @@ def _text(**fields: str | int) -> str:
 
 def broker_spec(spec: BrokerSpec, told: str) -> BrokerSpec:
     """Return whom the standby with ``spec`` becomes."""
-    return replace(spec, **json.loads(told))
+    return replace(spec, **json.loads(told), moved=True)
 
 
 def host_spec(spec: HostSpec, told: str) -> HostSpec:

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -196,6 +197,8 @@ class StoreWatch:
             while following is not None:
                 work = following
                 await self._step(work)
+                with suppress(BrokerError):  # It is for people, who look at it sooner than the next look is due.
+                    self._view = await in_daemon_thread(self._store.view)
                 following = self._machine.done(work)
                 if following is None and work.step is not TakeoverStep.START:
                     raise _SupersededError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_one_becomes_a_lost_broker_and_is_found_by_its_name(world: World, monkey
 
     async def story() -> None:
         await world.standbys.keep()
-        lost = spec_of("b2", 2)
+        lost = replace(spec_of("b2", 2), moved=True)
         host = lost.of_host("h1", "shared", b"\x07token")
         standby = await world.standbys.take_host(host)
         assert standby is not None
