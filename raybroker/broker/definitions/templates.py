@@ -16,7 +16,7 @@ from raybroker.model.definitions.template import applied, follows, of_type
 from raybroker.model.errors import ConfigError, UnknownDefinitionError
 from raybroker.model.naming.names import DestinationType, check_template_name
 from raybroker.model.settings.setting import Value
-from raybroker.model.settings.settings import lookup
+from raybroker.model.settings.settings import parsed_attributes
 
 
 class Templates(NamedDefinitions):
@@ -103,4 +103,4 @@ class Templates(NamedDefinitions):
         self._check(attributes)
         if "template" in attributes:
             raise ConfigError("a template has no template of its own")
-        return {name: lookup(name, "destination").parse(value) for name, value in attributes.items()}
+        return parsed_attributes(attributes)

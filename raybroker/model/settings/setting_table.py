@@ -313,6 +313,16 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "confirmed soonest by broker, which shares a processor core with all clients of these protocols and ends "
             "with the broker's process; its stores are files or memory, not SQL.",
             choices=HOSTINGS, reload="fixed"),
+    Setting("replicas", "int", 1, "destination",
+            "How many copies of what it stores there are to be, each on another Ray node: 1, 3 or 5; a send is "
+            "confirmed once a majority has it. Chosen at creation and never changed. This version has one copy alone: "
+            "3 and 5 are refused.",
+            unit="copies", low=1, high=5, reload="fixed"),
+    Setting("minInSync", "int", 0, "destination",
+            "How many copies have to have a message before its send is confirmed: from a majority up to all of them. "
+            "0: a majority. Fewer are refused: who leads after a loss is decided by a majority, which could lack what "
+            "was confirmed.",
+            unit="copies", low=0, high=5, reload="fixed"),
     Setting("useDMQ", "bool", True, "destination",
             "Move dead messages to mq.sys.dmq: expired ones, those over redeliveryLimit, and those that a full "
             "destination removes. false: they are discarded.", reload=_LIVE),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
 
+from raybroker.model.copies import check_copies, check_replicas
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
 from raybroker.model.naming.nearest import nearest
@@ -131,6 +132,8 @@ class DestinationAttributes:
     isLocalOnly: bool = False
     localDeliveryPreferred: bool = False
     hosting: str = "dedicated"
+    replicas: int = 1
+    minInSync: int = 0
     useDMQ: bool = True
     expirationPolicy: str = "Default"
     expirationLoggingPolicy: str = ""
@@ -301,13 +304,21 @@ def dead_message_queue() -> DestinationAttributes:
     )
 
 
+def parsed_attributes(given: Mapping[str, object]) -> dict[str, Any]:
+    """Attributes of destinations as values, each by itself, as a template has them; raises ConfigError."""
+    parsed: dict[str, Any] = {key: lookup(key, "destination").parse(value) for key, value in given.items()}
+    if "replicas" in parsed:
+        check_replicas(parsed["replicas"])
+    return parsed
+
+
 def _overridden(
     base: DestinationAttributes,
     overrides: Mapping[str, object],
     type: DestinationType,
     name: str,
 ) -> DestinationAttributes:
-    parsed: dict[str, Any] = {key: lookup(key, "destination").parse(value) for key, value in overrides.items()}
+    parsed = parsed_attributes(overrides)
     for key, value in parsed.items():
         if value != SETTINGS["destination", key].default:
             check_attribute_names((key,), type)
@@ -322,6 +333,7 @@ def _overridden(
     for one, other in _EXCLUSIVE:
         if all(getattr(found, key) == value for key, value in (one, other)):
             raise ConfigError(f"{one[0]}={one[1]} and {other[0]}={other[1]} exclude each other; choose one")
+    check_copies(found.replicas, found.minInSync, in_broker=found.hosting == IN_BROKER)
     if found.quota:
         check_quota_name(found.quota)
     if found.destinationKeys:

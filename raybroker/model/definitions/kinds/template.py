@@ -9,7 +9,7 @@ from raybroker.model.definitions.template import follows, of_type
 from raybroker.model.definitions.values import TYPES, Attributes, changed, differing, new_values
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import DestinationType, check_template_name
-from raybroker.model.settings.settings import lookup
+from raybroker.model.settings.settings import parsed_attributes
 
 
 class TemplateKind(Kind):
@@ -24,8 +24,7 @@ class TemplateKind(Kind):
         check_template_name(name)
         if "template" in checked_table(given):
             raise ConfigError("a template has no template of its own")
-        made = {key: lookup(key, "destination").parse(value) for key, value in given.items()}
-        return differing(made, reading.defaults.template)
+        return differing(parsed_attributes(given), reading.defaults.template)
 
     def plan(self, planning: Planning) -> None:
         defaults, table = planning.place.defaults.template, planning.now.templates
