@@ -72,6 +72,8 @@ from raybroker.wire.amqp.types import Buffer
 _OF_CLIENT: Final = {SaslInit: SaslEvent.INIT, SaslResponse: SaslEvent.RESPOND}
 _OF_SERVER: Final = {SaslMechanisms: SaslEvent.OFFER, SaslChallenge: SaslEvent.CHALLENGE, SaslOutcome: SaslEvent.REFUSE}
 SASL_OK: Final = 0
+_OF_CONNECTION: Final = frozenset({AmqpOpen, AmqpBegin, AmqpEnd, AmqpClose})
+_OPEN: Final = EndpointState.OPEN
 
 
 class Phase(StrEnum):
@@ -283,12 +285,12 @@ class ConnectionEndpoint:
             return events
         self._reader.feed(data)
         try:
-            while not self.closed:
+            going = True
+            while going and not self.closed:
                 if self._phase is Phase.FRAMES:
-                    if not self._take_frame(events):
-                        break
-                elif not (self._take_header(events) if self._phase is Phase.HEADER else self._take_login(events)):
+                    self._take_frames(events)
                     break
+                going = self._take_header(events) if self._phase is Phase.HEADER else self._take_login(events)
             if self.peer is None and self._reader.held_bytes > self.limits.login_bytes_max:
                 why = f"more than {self.limits.login_bytes_max} bytes came before the login has ended"
                 raise AmqpViolation(why, RESOURCE_LIMIT_EXCEEDED)
@@ -351,41 +353,33 @@ class ConnectionEndpoint:
         events.append(performative)
         return True
 
-    def _take_frame(self, events: list[AmqpEvent]) -> bool:
-        """Take one frame; False when none is whole."""
-        cut = self._reader.next_frame()
-        if cut is None:
-            return False
-        kind, channel, frame, at = cut
-        if kind != AMQP_FRAME:
-            raise AmqpViolation(f"a frame of type {kind} came; it is 0", FRAMING_ERROR)
-        if at == len(frame):
-            return True
-        performative, end = decode_composite(frame, at)
-        of = type(performative)
-        if of is not AmqpTransfer and end != len(frame):
-            raise AmqpViolation("a frame goes on behind its performative", FRAMING_ERROR)
-        if of is AmqpOpen or of is AmqpClose:
-            self._take_connection(performative, events)
-            return True
-        if self.state is EndpointState.CLOSING:
-            return True
-        if self.peer is None:
-            raise AmqpViolation(f"a {of.__name__} came before the open", ILLEGAL_STATE)
-        if self.state is EndpointState.PEER_CLOSED:
-            raise AmqpViolation(f"a {of.__name__} came after the close", ILLEGAL_STATE)
-        if of is AmqpBegin:
-            self._take_begin(channel, performative, events)
-            return True
-        session = self._channels_of_peer.get(channel)
-        if session is None:
-            raise AmqpViolation(f"a {of.__name__} came on channel {channel}, which has no session", NOT_ALLOWED)
-        if of is AmqpEnd:
-            self._take_end(channel, session, performative, events)
-        elif not session.lane.ended:
+    def _take_frames(self, events: list[AmqpEvent]) -> None:
+        """Take the frames that are whole."""
+        next_frame, sessions = self._reader.next_frame, self._channels_of_peer
+        while (cut := next_frame()) is not None:
+            kind, channel, frame, at = cut
+            if kind != AMQP_FRAME:
+                raise AmqpViolation(f"a frame of type {kind} came; it is 0", FRAMING_ERROR)
+            if at == len(frame):
+                continue
+            performative, end = decode_composite(frame, at)
+            of = type(performative)
+            session = sessions.get(channel)
+            if session is None or self.state is not _OPEN or of in _OF_CONNECTION:
+                if end != len(frame) and of is not AmqpTransfer:
+                    raise AmqpViolation("a frame goes on behind its performative", FRAMING_ERROR)
+                session = self._take_other(channel, session, performative, events)
+                if session is None:
+                    if self.closed:
+                        return
+                    continue
+            if session.lane.ended:
+                continue
             try:
                 if of is AmqpTransfer:
                     received_transfer(session, performative, frame[end:], events)
+                elif end != len(frame):
+                    raise AmqpViolation("a frame goes on behind its performative", FRAMING_ERROR)
                 elif of in HANDLERS:
                     HANDLERS[of](session, performative, events)
                 else:
@@ -395,7 +389,29 @@ class ConnectionEndpoint:
                 session.failed = True
                 session.send_end(told)
                 events.append(SessionEnded(session, told, by_peer=False))
-        return True
+
+    def _take_other(
+        self, channel: int, session: SessionEndpoint | None, performative: Any, events: list[AmqpEvent]
+    ) -> SessionEndpoint | None:
+        """Take what is not for a session, or comes while the connection is not open on both sides; the session that is
+        to take it, None when that is done."""
+        of = type(performative)
+        if of is AmqpOpen or of is AmqpClose:
+            self._take_connection(performative, events)
+        elif self.state is EndpointState.CLOSING:
+            return None
+        elif self.peer is None or self.state is EndpointState.PEER_CLOSED:
+            when = "before the open" if self.peer is None else "after the close"
+            raise AmqpViolation(f"a {of.__name__} came {when}", ILLEGAL_STATE)
+        elif of is AmqpBegin:
+            self._take_begin(channel, performative, events)
+        elif session is None:
+            raise AmqpViolation(f"a {of.__name__} came on channel {channel}, which has no session", NOT_ALLOWED)
+        elif of is AmqpEnd:
+            self._take_end(channel, session, performative, events)
+        else:
+            return session
+        return None
 
     def _take_connection(self, performative: Any, events: list[AmqpEvent]) -> None:
         opens = isinstance(performative, AmqpOpen)

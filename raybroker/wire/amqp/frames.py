@@ -14,6 +14,7 @@ from typing import Final
 from raybroker.wire.amqp.conditions import FRAMING_ERROR, AmqpViolation
 
 FRAME_HEAD: Final = struct.Struct(">IBBH")
+_unpack_head: Final = FRAME_HEAD.unpack_from
 AMQP_FRAME: Final = 0
 SASL_FRAME: Final = 1
 FRAME_BYTES_MIN: Final = 512
@@ -91,20 +92,20 @@ class FrameReader:
     def next_frame(self) -> Cut | None:
         """The next frame, or None when more bytes are needed. Raises AmqpViolation for what is none."""
         data, at = self._data, self._at
-        if len(data) - at < 8:
+        held = len(data) - at
+        if held < 8:
             self._keep(8)
             return None
-        size, doff, kind, channel = FRAME_HEAD.unpack_from(data, at)
+        size, doff, kind, channel = _unpack_head(data, at)
         body = 4 * doff
         if size > self.frame_bytes_max:
             raise AmqpViolation(f"a frame of {size} bytes; max-frame-size is {self.frame_bytes_max}", FRAMING_ERROR)
         if body < 8 or body > size:
             raise AmqpViolation(f"a frame of {size} bytes with a data offset of {doff}", FRAMING_ERROR)
-        end = at + size
-        if end > len(data):
+        if size > held:
             self._keep(size)
             return None
-        self._at = end
+        self._at = end = at + size
         return kind, channel, data[at:end], body
 
     def _keep(self, wanted: int) -> None:

@@ -28,6 +28,8 @@ from raybroker.wire.amqp.windows import OUTGOING_WINDOW, SessionWindow
 WAITING_MAX: Final = 4096
 """Deliveries of a session that wait for its window; who sends looks at ``SendingLink.sendable``."""
 TAG_BYTES_MAX: Final = 32
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python: there is one for each message."""
 
 
 class FrameOutput:
@@ -138,7 +140,7 @@ class SessionLane:
         number = self.next_delivery_id
         self.next_delivery_id = (number + 1) & U32
         if not settled:
-            self.sent[number] = Unsettled(link, number, context)
+            self.sent[number] = _new(Unsettled, (link, number, context))
         return number
 
     def send_waiting(self) -> bool:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 from raybroker.model.errors import MessageFormatError
+from raybroker.wire.amqp.field_readers import reader_of
 from raybroker.wire.amqp.types import (
     MALFORMED,
     NESTING_MAX,
@@ -28,8 +29,6 @@ from raybroker.wire.amqp.types import (
     Packer,
     Reader,
     Symbol,
-    compound8,
-    compound32,
     encode,
     encode_binary,
     encode_boolean,
@@ -99,7 +98,12 @@ def _read_fields(reader: Reader) -> Reader:
 
 def _read_composite(buffer: Any, at: int, levels: int) -> tuple[Any, int]:
     """A described value: of the table, or as it is."""
-    descriptor, start = read_descriptor(buffer, at)
+    if buffer[at] == _SMALL_ULONG:
+        descriptor, start = buffer[at + 1], at + 2
+        if buffer[start] == _LIST0 and descriptor in _EMPTY:
+            return _EMPTY[descriptor], start + 1
+    else:
+        descriptor, start = read_descriptor(buffer, at)
     known = COMPOSITES.get(descriptor)
     if known is None or levels < 1:
         return READERS[0](buffer, at, levels)
@@ -122,6 +126,10 @@ def _wrapped(kinds: tuple[str, ...], around: Callable[[Reader], Reader]) -> Mapp
     return {code: around(reader) for code, reader in readers_of(*kinds).items()}
 
 
+_SMALL_ULONG: Final = 0x53
+_LIST0: Final = 0x45
+_EMPTY: Final[dict[int, Any]] = {}
+"""Descriptor → the value without fields, of those that have one and come often: outcomes."""
 _BY_DESCRIPTOR: Final[dict[Any, Composite]] = {}
 _BY_KIND: Final[dict[type[Any], Composite]] = {}
 COMPOSITES: Final[Mapping[Any, Composite]] = MappingProxyType(_BY_DESCRIPTOR)
@@ -187,47 +195,15 @@ class Composite:
         self.fields = fields
         self.types = [_type_of(hints[name]) for name in fields]
         self._front = b"\0" + encode_ulong(descriptor)
-        self._readers = [one.readers for one in self.types]
         self._defaults = [defaults.get(name) for name in fields]
-        self._mandatory = [
+        mandatory = [
             index
             for index, name in enumerate(fields)
             if name not in defaults and type(None) not in get_args(hints[name])
         ]
-
-    def read_fields(self, buffer: Any, at: int, levels: int) -> tuple[Any, int]:
-        """The value whose list begins there with its constructor, and where that ends."""
-        code = buffer[at]
-        if code == 0xC0:
-            count, at, end = compound8(buffer, at + 1)
-        elif code == 0xD0:
-            count, at, end = compound32(buffer, at + 1)
-        elif code == 0x45:
-            count, at, end = 0, at + 1, at + 1
-        else:
-            raise malformed(f"{self.symbol} describes something else than a list")
-        values = self._defaults.copy()
-        readers = self._readers
-        if count > len(readers):
-            raise malformed(f"{self.symbol} has {count} fields; it has at most {len(readers)}")
-        for index in range(count):
-            code = buffer[at]
-            at += 1
-            if code != 0x40:
-                reader = readers[index].get(code)
-                if reader is None:
-                    raise self._unfit(index, code)
-                values[index], at = reader(buffer, at, levels)
-        if at != end:
-            raise malformed(f"the fields of {self.symbol} do not end where their list ends")
-        for index in self._mandatory:
-            if values[index] is None:
-                raise malformed(f"{self.symbol} has no {self.fields[index]}, which is mandatory")
-        return tuple.__new__(self.kind, values), end
-
-    def _unfit(self, index: int, code: int) -> Exception:
-        name, wanted = self.fields[index], self.types[index].name
-        return malformed(f"{name} of {self.symbol} has the constructor {code:#04x}, which is none of {wanted}")
+        types = [(one.name, one.readers) for one in self.types]
+        self.read_fields = reader_of(kind, symbol, fields, types, self._defaults, mandatory)
+        """Reads the list that begins there with its constructor."""
 
     def encode_fields(self, value: Any) -> bytes:
         """The described list; fields that are defaults are null, and left out at the end."""
@@ -276,7 +252,11 @@ def decode_composite(buffer: Buffer, at: int = 0) -> tuple[Any, int]:
     try:
         if buffer[at]:
             raise malformed("a described value is expected, and something else came")
-        value, end = _read_composite(buffer, at + 1, NESTING_MAX)
+        known = _BY_DESCRIPTOR.get(buffer[at + 2]) if buffer[at + 1] == _SMALL_ULONG else None
+        if known is not None:
+            value, end = known.read_fields(buffer, at + 3, NESTING_MAX)
+        else:
+            value, end = _read_composite(buffer, at + 1, NESTING_MAX)
     except MALFORMED as error:
         raise explained(error) from None
     if end > len(buffer):
@@ -465,6 +445,7 @@ class AmqpModified(NamedTuple):
 
 ACCEPTED: Final = AmqpAccepted()
 RELEASED: Final = AmqpReleased()
+_EMPTY.update({0x24: ACCEPTED, 0x26: RELEASED})
 
 
 # ---- termini -------------------------------------------------------------------------------------------------------

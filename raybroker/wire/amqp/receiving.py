@@ -44,6 +44,9 @@ from raybroker.wire.amqp.performatives import (
 from raybroker.wire.amqp.sessions import SessionEndpoint
 from raybroker.wire.amqp.states import ENDPOINT, EndpointEvent, EndpointState
 
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python: there is one for each message."""
+_CLOSING: Final = EndpointState.CLOSING
 _MESSAGE_PARTS_MAX: Final = 1 << 17
 """Transfers of one delivery: each may be nearly empty."""
 
@@ -60,22 +63,29 @@ def fail_link(session: SessionEndpoint, link: LinkEndpoint, events: list[AmqpEve
     events.append(LinkDetached(link, True, error, by_peer=False))
 
 
+def unattached(handle: int) -> SessionViolation:
+    return SessionViolation(f"the handle {handle} is not attached", UNATTACHED_HANDLE)
+
+
 def _link(session: SessionEndpoint, handle: int) -> LinkEndpoint:
     link = session.links_of_peer.get(handle)
     if link is None:
-        raise SessionViolation(f"the handle {handle} is not attached", UNATTACHED_HANDLE)
+        raise unattached(handle)
     return link
 
 
 def received_transfer(
     session: SessionEndpoint, transfer: AmqpTransfer, payload: bytes, events: list[AmqpEvent]
 ) -> None:
-    if session.lane.window.received():
-        session.lane.flow()
-    link = _link(session, transfer.handle)
+    lane = session.lane
+    if lane.window.received():
+        lane.flow()
+    link = session.links_of_peer.get(transfer.handle)
+    if link is None:
+        raise unattached(transfer.handle)
     if not isinstance(link, ReceivingLink):
         raise SessionViolation(f"a transfer came on the link {link.name}, whose receiver the peer is", NOT_ALLOWED)
-    if link.state is EndpointState.CLOSING:
+    if link.state is _CLOSING:
         return
     first = link.first
     if first is None:
@@ -84,7 +94,7 @@ def received_transfer(
             why = f"a delivery begins without a delivery-id, or a delivery-tag of at most {TAG_BYTES_MAX} bytes"
             fail_link(session, link, events, INVALID_FIELD, why)
             return
-        if number in session.lane.received:
+        if number in lane.received:
             raise SessionViolation(f"the delivery-id {number} is of a delivery that is not settled", INVALID_FIELD)
         if not link.uses_credit():
             fail_link(session, link, events, TRANSFER_LIMIT_EXCEEDED, "a delivery came for which there is no credit")
@@ -113,13 +123,10 @@ def received_transfer(
     assert first.delivery_id is not None
     assert first.delivery_tag is not None
     if not settled:
-        session.lane.received[first.delivery_id] = link
+        lane.received[first.delivery_id] = link
     state = first.state if transfer.state is None else transfer.state
-    events.append(
-        DeliveryReceived(
-            link, first.delivery_id, first.delivery_tag, settled, state, first.message_format or 0, payload
-        )
-    )
+    fields = (link, first.delivery_id, first.delivery_tag, settled, state, first.message_format or 0, payload)
+    events.append(_new(DeliveryReceived, fields))
 
 
 def _hold(
@@ -172,6 +179,7 @@ def received_disposition(session: SessionEndpoint, disposition: AmqpDisposition,
     first = disposition.first
     last = first if disposition.last is None else disposition.last
     known: dict[int, Any] = session.lane.sent if disposition.role else session.lane.received
+    state, settled = disposition.state, disposition.settled
     count = ((last - first) & U32) + 1
     if count == 1:
         numbers = [first] if first in known else []
@@ -179,15 +187,17 @@ def received_disposition(session: SessionEndpoint, disposition: AmqpDisposition,
         numbers = [number for number in known if (number - first) & U32 < count]
     else:
         numbers = [number for step in range(count) if (number := (first + step) & U32) in known]
-    state, settled = disposition.state, disposition.settled
-    found: dict[LinkEndpoint, list[Unsettled]] = {}
+    found: list[Unsettled] = []
     for number in numbers:
         one = known.pop(number) if settled else known[number]
         if not disposition.role:
             one = Unsettled(one, number, None)
-        found.setdefault(one.link, []).append(one)
-    for link, deliveries in found.items():
-        events.append(DispositionReceived(link, deliveries, state, settled))
+        if found and found[-1].link is not one.link:
+            events.append(DispositionReceived(found[-1].link, found, state, settled))
+            found = []
+        found.append(one)
+    if found:
+        events.append(_new(DispositionReceived, (found[-1].link, found, state, settled)))
 
 
 def received_attach(session: SessionEndpoint, attach: AmqpAttach, events: list[AmqpEvent]) -> None:

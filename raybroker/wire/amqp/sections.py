@@ -54,6 +54,7 @@ _CONSTRUCTORS: Final[Mapping[int, frozenset[int]]] = {
 }
 """Section → the constructors that its value may have."""
 _FRONTS: Final = {code: b"\0\x53" + bytes((code,)) for code in _CONSTRUCTORS}
+_new: Final = tuple.__new__
 _LONG: Final = struct.Struct(">I")
 
 
@@ -83,14 +84,12 @@ class MessageSections:
                 at += 3
             else:
                 code, at = _code_of(data, at)
-            if code <= last and not (code == last and code in (DATA, SEQUENCE)):
-                raise malformed(f"a section {code:#x} of a message comes behind {last:#x}")
-            if code in (SEQUENCE, VALUE) and last in (DATA, SEQUENCE) and code != last:
-                raise malformed("a message has bodies of two kinds")
-            if at >= size or data[at] not in _CONSTRUCTORS.get(code, ()):
+            if code <= last or DATA <= last <= SEQUENCE:
+                _check_order(last, code)
+            if at >= size or code not in _CONSTRUCTORS or data[at] not in _CONSTRUCTORS[code]:
                 raise malformed(f"a section {code:#x} of a message has a value of a wrong type")
             end = skip(data, at)
-            self.sections.append(MessageSection(code, start, at, end))
+            self.sections.append(_new(MessageSection, (code, start, at, end)))
             if len(self.sections) > SECTIONS_MAX:
                 raise malformed(f"a message has more than {SECTIONS_MAX} sections")
             at, last = end, code
@@ -158,6 +157,14 @@ class MessageSections:
             return [item for items in found for item in items]
         return found[0] if kind == VALUE else None
 
+    @property
+    def composite_body(self) -> Any:
+        """The described value in the body, as Declare and Discharge are: of the table of composites, or Described."""
+        found = self.find(VALUE)
+        if found is None:
+            raise malformed("the body of a message is no value")
+        return decode_composite(self.data, found.value)[0]
+
     def _composite(self, section: MessageSection) -> Any:
         return decode_composite(self.data, section.start)[0]
 
@@ -165,6 +172,14 @@ class MessageSections:
         found = self.find(code)
         value: dict[Any, Any] = {} if found is None else decode(self.data, found.value)[0]
         return value
+
+
+def _check_order(last: int, code: int) -> None:
+    """A section does not come behind one of a greater number, or behind the only one of its kind."""
+    if code < last or (code == last and code not in (DATA, SEQUENCE)):
+        raise malformed(f"a section {code:#x} of a message comes behind {last:#x}")
+    if code in (SEQUENCE, VALUE) and code != last:
+        raise malformed("a message has bodies of two kinds")
 
 
 def _code_of(data: Buffer, at: int) -> tuple[int, int]:

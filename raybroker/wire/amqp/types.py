@@ -433,15 +433,15 @@ def skip(buffer: Buffer, at: int) -> int:
             at = skip(buffer, at) if buffer[at] else _fail_described()
             code = buffer[at]
             at += 1
-        width = code >> 4
-        if code not in CONSTRUCTORS:
-            raise malformed(f"{code:#04x} is no constructor of a type")
-        if width < 0xA:
-            at += _WIDTHS[width]
-        elif width % 2:
+        width = _WIDTHS[code]
+        if width >= 0:
+            at += width
+        elif width == _SIZE8:
+            at += 1 + buffer[at]
+        elif width == _SIZE32:
             at += 4 + _U32.unpack_from(buffer, at)[0]
         else:
-            at += 1 + buffer[at]
+            raise malformed(f"{code:#04x} is no constructor of a type")
     except MALFORMED as error:
         raise explained(error) from None
     if at > len(buffer):
@@ -449,7 +449,13 @@ def skip(buffer: Buffer, at: int) -> int:
     return at
 
 
-_WIDTHS: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
+_SIZE8, _SIZE32, _NONE = -1, -2, -3
+_WIDTHS_OF_CLASS: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
+_WIDTHS: Final = [
+    _NONE if code not in CONSTRUCTORS else _WIDTHS_OF_CLASS.get(code >> 4, _SIZE32 if code >> 4 & 1 else _SIZE8)
+    for code in range(256)
+]
+"""Code → how many bytes its values have, or whether a size of one or of four bytes stands before them."""
 
 
 def _fail_described() -> int:

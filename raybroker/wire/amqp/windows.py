@@ -51,8 +51,9 @@ class SessionWindow:
 
     def received(self) -> bool:
         """A transfer came; whether the peer is to be told of a new window. Raises SessionViolation."""
-        if not self.incoming:
+        left = self.incoming
+        if not left:
             raise SessionViolation("a transfer came when the session window was used up", WINDOW_VIOLATION)
-        self.incoming -= 1
+        self.incoming = left - 1
         self.next_incoming_id = ((self.next_incoming_id or 0) + 1) & U32
-        return 2 * self.incoming <= self.incoming_max
+        return 2 * left <= self.incoming_max
