@@ -231,9 +231,11 @@ class ConnectionEndpoint:
 
     def send_open(self, container_id: str, **more: Any) -> None:
         """Open the connection, or answer the peer's open. ``more``: further fields of AmqpOpen; the largest frame and
-        channel are those of the limits."""
+        channel are those of the limits. Raises IllegalStateError before the login has ended."""
         if self.closed:
             return
+        if self._phase is not Phase.FRAMES and (self.login.listening or self._protocol() != PROTOCOL_AMQP):
+            raise IllegalStateError("a connection is opened after its header and its login")
         self.state = ENDPOINT.after(self.state, EndpointEvent.OPEN)
         limits = self.limits
         told = AmqpOpen(container_id, max_frame_size=limits.frame_bytes_max, channel_max=limits.channel_max, **more)

@@ -597,5 +597,7 @@ def encode(value: Any) -> bytes:
         raise MessageFormatError(f"AMQP has no type for a {type(value).__name__}")
     try:
         return encoder(value)
-    except (struct.error, UnicodeEncodeError, KeyError, ValueError, OverflowError) as error:
+    except (struct.error, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise MessageFormatError(f"{value!r:.80} is no {type(value).__name__} of AMQP: {error}") from None
+    except RecursionError:
+        raise MessageFormatError(f"a {type(value).__name__} is nested too deeply") from None

@@ -51,9 +51,9 @@ class SessionWindow:
 
     def received(self) -> bool:
         """A transfer came; whether the peer is to be told of a new window. Raises SessionViolation."""
-        left = self.incoming
-        if not left:
+        left = self.incoming - 1
+        if left < 0:
             raise SessionViolation("a transfer came when the session window was used up", WINDOW_VIOLATION)
-        self.incoming = left - 1
+        self.incoming = left
         self.next_incoming_id = ((self.next_incoming_id or 0) + 1) & U32
         return 2 * left <= self.incoming_max
