@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raybroker import aio, errors
     from raybroker import data as data
+    from raybroker import serve as serve
     from raybroker.actors.cluster import Cluster, start
     from raybroker.actors.pools.named_pool import NamedPool, pool, pools
     from raybroker.client.admin.admin import Admin
@@ -111,11 +112,11 @@ _HOMES = {
 }
 """Public name → the module that has it, imported when the name is first used: ``loopback`` brings the broker in,
 ``start`` brings Ray in, and the process of a host imports no client."""
-_MODULES = ("aio", "data", "errors")
+_MODULES = ("aio", "data", "errors", "serve")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__", "data"})
+    return sorted({*globals(), *__all__, "__version__", "data", "serve"})
 
 
 def _found(name: str) -> Any:

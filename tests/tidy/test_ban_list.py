@@ -43,6 +43,7 @@ BANS = (
             "system/supervision.py",
             "hosting/",
             "broker/",
+            "serve/",
             "aio.py",
             "bench/",
         ),

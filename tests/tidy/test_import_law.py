@@ -68,8 +68,10 @@ LAWS: dict[str, Law] = {
     "actors": law(_BELOW_ACTORS, "ray"),
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model", "ray pyarrow"),
+    # Ray Serve's task processors: its classes, over the handles. Replicas are Serve's own, and no actor is made here.
+    "serve": law("client model system", "ray"),
     # Programs for readers of the manual, on public names alone.
-    "examples": law("root", "ray"),
+    "examples": law("root serve", "ray starlette"),
     "cli": law(
         "client config metrics model admin actors bench boards demo analysis system security wire objects root",
         "typer click rich orjson ray",
@@ -86,7 +88,7 @@ LAWS: dict[str, Law] = {
         "ray msgpack orjson uvloop rich hdrh matplotlib psutil pika redis nats stomp typer click",
     ),
     # Public names only; the actors are looked up lazily, so that `import raybroker` does not import Ray.
-    "root": law("client model config actors admin cli data"),
+    "root": law("client model config actors admin cli data serve"),
 }
 PURE = frozenset({"model", "admin", "core", "cluster", "replication", "content", "wire"})
 IMPURE_MODULES = frozenset(

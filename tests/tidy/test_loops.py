@@ -49,6 +49,9 @@ ELSEWHERE: dict[str, tuple[int, str]] = {
     "raybroker/services/stomp/connection.py": (1, "what it raises ends the client, who is told"),
     "raybroker/services/stomp/session.py": (1, "what it raises ends the client, who is told"),
     "raybroker/services/web/users.py": (3, AWAITED),
+    "raybroker/serve/loop_thread.py": (1, RUNS_A_LOOP),
+    "raybroker/serve/sending.py": (1, "what it raises is told to each of those who send"),
+    "raybroker/serve/task_consumer.py": (4, "what it raises ends the connection, see run"),
     "raybroker/transport/daemon_calls.py": (1, AWAITED),
 }
 

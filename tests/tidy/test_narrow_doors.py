@@ -34,7 +34,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.broker.services.service_administration.ServiceAdministration": Reach(5, 13),
     "raybroker.client.connection.channel.Channel": Reach(10, 16),
     "raybroker.client.connection.connection.ConnectionCore": Reach(20, 22),
-    "raybroker.client.consumer.message.Message": Reach(10, 20),
+    "raybroker.client.consumer.message.Message": Reach(11, 21),  # serve uses it as applications do, by public names.
     "raybroker.client.io.io_thread.IoThread": Reach(14, 16),
     "raybroker.client.producer.producer.ProducerCore": Reach(4, 13),
     "raybroker.client.session.session.SessionCore": Reach(13, 45),

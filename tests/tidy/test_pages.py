@@ -56,7 +56,7 @@ def written_by_hand() -> dict[str, str]:
 def unknown_names(pages: Sources) -> Iterator[str]:
     """Settings and attributes that pages name and that no table has; a name may stand for all that begin with it."""
     settings = {setting.name for setting in ALL} | OF_OBJECTS
-    modules = {path.removesuffix(".py").replace("/", ".") for path in read("raybroker")}
+    modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in read("raybroker")}
     for path, text in pages.items():
         for name, all_of_them in _SETTING.findall(text):
             whole = name in settings or name in modules or name.startswith(FILES)
