@@ -9,25 +9,37 @@ that hold the messages (``reader.py``), and settles them when it has handed over
     iter_rows, iter_batches without transformations: what was handed over is acknowledged when the next is asked for
     a look          show, count, schema, columns: the queue is browsed, and nothing is taken
 
-What was not acknowledged comes again, flagged ``redelivered``: all of it when an execution fails, and what an iteration
-that is left early has not handed over, and the rows that it handed over last, which nobody may have worked on.  With
-transformations nobody can tell which messages are in a row, so an iteration that is left early gives back all, and the
-first rows are refused.  ``materialize()`` takes the messages and returns a dataset of Ray, with everything that has.
+A read with ``until`` goes on.  Without transformations iter_rows and iter_batches hand over what comes, and acknowledge
+as above.  With transformations, and for write_…, it is a row of rounds, each an execution whose messages are
+acknowledged when all of it was handed over or written, before the next one begins.
+
+A task that is lost, with its process or its node, is run again by Ray, and its reader gives it the same messages
+again: the application does not notice it.  What was not acknowledged comes again, flagged ``redelivered``: all of an
+execution that fails, as it does when the driver's node with the readers is lost, or the reader keeps no more what a
+second run needs (``KEPT_BYTES``); and what an iteration that is left early has not handed over, and the rows that it
+handed over last, which nobody may have worked on.  With transformations nobody can tell which messages are in a row, so
+an iteration that is left early gives back all of its round, and the first rows are refused.  ``materialize()`` takes
+the messages and returns a dataset of Ray, with everything that has; it lives in Ray's memory, and is lost with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final, NamedTuple
 
 import ray
 import ray.data
 from ray.data import Datasource, ReadTask
-from ray.data.block import BlockMetadata
+from ray.data.block import BlockAccessor, BlockMetadata
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raybroker.data.reader import ROW, QueueReader, ReadingOptions
+from raybroker.data.reader import QueueReader, ReaderPart, ReadingOptions, RoundBegin
 from raybroker.model.errors import ConfigError, IllegalStateError
+from raybroker.system.clock import SystemClock
+from raybroker.tabular.batching import TableBatch, TableBatches, shares
+from raybroker.tabular.until import Until
 
 STEPS: Final = (
     "add_column",
@@ -69,8 +81,14 @@ WHOLE: Final = (
     "write_webdataset",
 )
 """Actions whose result has all rows."""
+BATCH_SIZE: Final = 256
+"""Rows of a batch where nothing is said, as in Ray Data."""
+DIRECT: Final = frozenset({"batch_size", "drop_last", "prefetch_batches"})
+"""Options of ``iter_batches`` that need no execution of Ray Data: tables of readers are handed over as they come."""
 UNDER_WAY: Final = 64
 """Calls that tell readers what was handed over, and whose answers were not awaited, at most."""
+WAIT_S: Final = 0.5
+"""How long readers are asked at a time whether there are messages for another round."""
 
 
 class DatasetStep(NamedTuple):
@@ -81,12 +99,25 @@ class DatasetStep(NamedTuple):
     options: dict[str, Any]
 
 
-class QueueSource(Datasource):
-    """One read task a reader."""
+class QueuePlan(NamedTuple):
+    """What a dataset of a queue takes; the meaning is that of the arguments of ``read_queue``."""
 
-    def __init__(self, queue: str, readers: list[Any]) -> None:
+    options: ReadingOptions
+    tasks: int
+    limit: int | None
+    limit_bytes: int | None
+    until: Until
+    round_messages: int
+    round_s: float
+
+
+class QueueSource(Datasource):
+    """One read task a reader, which passes on one round."""
+
+    def __init__(self, queue: str, readers: list[Any], round_number: int) -> None:
         self._queue = queue
         self._readers = readers
+        self._round = round_number
 
     def get_name(self) -> str:
         return f"RaybrokerQueue({self._queue})"
@@ -100,48 +131,97 @@ class QueueSource(Datasource):
     ) -> list[ReadTask]:
         """One read task a reader, whatever ``parallelism`` Ray Data proposes."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+        number = self._round
         return [
-            ReadTask(lambda reader=reader: passed_on(reader), metadata)  # type: ignore[misc]  # mypy infers no type of a lambda with a default
+            ReadTask(lambda reader=reader: passed_on(reader, number), metadata)  # type: ignore[misc]  # mypy infers no type of a lambda with a default
             for reader in self._readers
         ]
 
 
-def passed_on(reader: Any) -> Iterator[Any]:
+def passed_on(reader: Any, round_number: int) -> Iterator[Any]:
     """The tables of a reader; one is asked for while the one before is passed on."""
-    ray.get(reader.require_first_run.remote())
-    ahead = reader.next.remote()
+    index = 0
+    ahead = reader.table.remote(round_number, index)
     while (table := ray.get(ahead)) is not None:
-        ahead = reader.next.remote()
+        index += 1
+        ahead = reader.table.remote(round_number, index)
         yield table
 
 
 class Execution:
-    """The readers of one action, and the dataset that reads from them."""
+    """The readers of one action, and the datasets that read from them: one, or one a round."""
 
-    def __init__(self, options: ReadingOptions, limits: list[int | None], numbered: bool, looks: bool) -> None:
-        # Spread, and without a processor of their own: they mostly wait.
-        actor: Any = ray.remote(QueueReader).options(num_cpus=0, max_concurrency=2, scheduling_strategy="SPREAD")
-        step = len(limits)
-        self._readers: list[Any] = [
-            actor.remote(options, limit, index if numbered else None, step, looks) for index, limit in enumerate(limits)
-        ]
+    def __init__(self, plan: QueuePlan, parts: list[ReaderPart], looks: bool) -> None:
+        # Beside the driver: whoever dies with another node is a task, which Ray runs again, and no reader.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        actor: Any = ray.remote(QueueReader).options(num_cpus=0, max_concurrency=4, scheduling_strategy=here)
+        self._plan = plan
+        self._readers: list[Any] = [actor.remote(plan.options, part, looks) for part in parts]
         self._pending: list[Any] = []
-        self.dataset = ray.data.read_datasource(
-            QueueSource(options.queue, self._readers), override_num_blocks=max(1, step)
-        )
+        self._round = 0
 
-    def handed(self, rows: list[int]) -> None:
-        """These rows, by the numbers of the column ROW, were handed over."""
-        step = len(self._readers)
-        parts: list[list[int]] = [[] for _ in self._readers]
-        for row in rows:
-            parts[row % step].append(row)
-        for reader, part in zip(self._readers, parts, strict=True):
-            if part:
-                self._pending.append(reader.handed.remote(part))
+    def dataset(self, steps: Sequence[DatasetStep]) -> Any:
+        """The dataset of this round."""
+        source = QueueSource(self._plan.options.queue, self._readers, self._round)
+        made: Any = ray.data.read_datasource(source, override_num_blocks=max(1, len(self._readers)))
+        for name, args, options in steps:
+            made = getattr(made, name)(*args, **options)
+        return made
+
+    def begin_round(self) -> bool:
+        """Wait until there are messages; False: the readers are at their end."""
+        share = -(-self._plan.round_messages // len(self._readers))
+        while True:
+            self._round += 1
+            begun = ray.get(
+                [reader.begin_round.remote(self._round, share, self._plan.round_s, WAIT_S) for reader in self._readers]
+            )
+            if any(found is RoundBegin.SOME for found in begun):
+                return True
+            if all(found is RoundBegin.OVER for found in begun):
+                return False
+
+    def end_round(self) -> None:
+        """All of the round was handed over."""
+        ray.get([reader.end_round.remote() for reader in self._readers])
+
+    def batches(self, size: int | None, drop_last: bool) -> Iterator[Any]:
+        """The tables of the readers in batches of a size, straight from them: what was handed over is acknowledged when
+        the next one is asked for. ``drop_last``: not what is less than a batch."""
+        batching = TableBatches(size)
+        handed = [0] * len(self._readers)
+        index = dict.fromkeys(range(len(self._readers)), 0)
+        ahead = {reader.table.remote(0, 0): number for number, reader in enumerate(self._readers)}
+        while ahead:
+            (ready,), _ = ray.wait(list(ahead), num_returns=1)
+            number = ahead.pop(ready)
+            table = ray.get(ready)
+            if table is None:
+                continue
+            index[number] += 1
+            ahead[self._readers[number].table.remote(0, index[number])] = number
+            batching.add(number, table)
+            for batch in batching.whole():
+                yield batch.table
+                self._tell(batch, handed)
+        last = None if drop_last and size is not None else batching.rest()
+        if last is not None:
+            yield last.table
+            self._tell(last, handed)
+
+    def _tell(self, batch: TableBatch, handed: list[int]) -> None:
+        """Tell the readers what was handed over with a batch."""
+        for number, count in batch.taken.items():
+            handed[number] += count
+            self._pending.append(self._readers[number].handed.remote(handed[number]))
         if len(self._pending) > UNDER_WAY:
             ray.get(self._pending)
             self._pending.clear()
+
+    def receive_no_more(self) -> None:
+        """The readers pass on what they have received, and that is all."""
+        for reader in self._readers:
+            reader.receive_no_more.remote()
 
     def finish(self, acknowledge: bool) -> None:
         """Settle what the readers hold and end them; raises what an acknowledgement raised."""
@@ -149,7 +229,8 @@ class Execution:
             ray.get(self._pending)
             ray.get([reader.finish.remote(acknowledge) for reader in self._readers])
         finally:
-            self.kill()
+            for reader in self._readers:
+                ray.kill(reader)
 
     def give_up(self) -> None:
         """The action failed: whatever can still be told to the readers is, and its own error is the one to raise."""
@@ -158,9 +239,31 @@ class Execution:
         except Exception:  # noqa: BLE001 - the error that made the action fail is raised; what is held comes again
             pass
 
-    def kill(self) -> None:
-        for reader in self._readers:
-            ray.kill(reader)
+
+class RunningActions:
+    """The executions of a dataset and of those made of it, which ``stop_reading`` ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executions: set[Execution] = set()
+
+    @contextmanager
+    def noted(self, execution: Execution) -> Iterator[None]:
+        with self._lock:
+            self._executions.add(execution)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._executions.discard(execution)
+
+    def receive_no_more(self) -> None:
+        with self._lock:
+            for execution in self._executions:
+                execution.receive_no_more()
+
+    def __reduce__(self) -> Any:
+        return RunningActions, ()
 
 
 def _step(name: str) -> Callable[..., QueueDataset]:
@@ -174,7 +277,7 @@ def _step(name: str) -> Callable[..., QueueDataset]:
 
 def _whole(name: str) -> Callable[..., Any]:
     def action(self: QueueDataset, *args: Any, **options: Any) -> Any:
-        return self._run(lambda dataset: getattr(dataset, name)(*args, **options))
+        return self._run(lambda dataset: getattr(dataset, name)(*args, **options), name)
 
     action.__name__ = name
     action.__doc__ = f"As ``ray.data.Dataset.{name}``; the messages are acknowledged before it returns."
@@ -188,17 +291,16 @@ class QueueDataset:
     """
 
     def __init__(
-        self, options: ReadingOptions, tasks: int, limit: int | None, steps: tuple[DatasetStep, ...] = ()
+        self, plan: QueuePlan, steps: tuple[DatasetStep, ...] = (), running: RunningActions | None = None
     ) -> None:
-        self._options = options
-        self._tasks = tasks
-        self._limit = limit
+        self._plan = plan
         self._steps = steps
+        self._running = running or RunningActions()
 
     def __repr__(self) -> str:
         steps = "".join(f".{step.name}(…)" for step in self._steps)
-        limit = "" if self._limit is None else f", limit={self._limit}"
-        return f"<QueueDataset of {self._options.queue}{limit}>{steps}"
+        limit = "" if self._plan.limit is None else f", limit={self._plan.limit}"
+        return f"<QueueDataset of {self._plan.options.queue}{limit}>{steps}"
 
     def __getattr__(self, name: str) -> Any:
         # Only what is not here at all comes by here.
@@ -212,7 +314,12 @@ class QueueDataset:
     def limit(self, limit: int) -> QueueDataset:
         """A dataset that takes ``limit`` messages and no more; raises IllegalStateError after a transformation."""
         self._require_plain("limit()")
-        return QueueDataset(self._options, self._tasks, self._first(limit))
+        return QueueDataset(self._plan._replace(limit=self._first(limit)), running=self._running)
+
+    def stop_reading(self) -> None:
+        """End the actions of this dataset, and of those made of it, that run now: nothing more is received, what was is
+        handed over, and they return. May be called by another thread, or within an iteration."""
+        self._running.receive_no_more()
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """Take ``limit`` messages and no more; raises IllegalStateError after a transformation."""
@@ -224,54 +331,54 @@ class QueueDataset:
         """Take ``batch_size`` messages and no more, as one batch; raises IllegalStateError after a transformation."""
         self._require_plain("take_batch()")
         first = self.limit(batch_size)
-        return first._run(lambda dataset: dataset.take_batch(batch_size, batch_format=batch_format))
+        return first._run(lambda dataset: dataset.take_batch(batch_size, batch_format=batch_format), "take_batch")
 
     def show(self, limit: int = 20) -> None:
         """Print the first ``limit`` rows; nothing is taken."""
-        self._browse(lambda dataset: dataset.show(limit), self._first(limit) if not self._steps else self._limit)
+        self._browse(lambda dataset: dataset.show(limit), self._first(limit) if not self._steps else self._plan.limit)
 
     def count(self) -> int:
         """The number of rows; nothing is taken. ``query_destination`` tells the number of messages at once."""
-        return int(self._browse(lambda dataset: dataset.count(), self._limit))
+        return int(self._browse(lambda dataset: dataset.count(), self._plan.limit))
 
     def schema(self) -> Any:
         """The schema of the first rows, None where there are none; nothing is taken."""
-        return self._browse(lambda dataset: dataset.schema(), self._first(self._options.batch))
+        return self._browse(lambda dataset: dataset.schema(), self._first(self._plan.options.batch))
 
     def columns(self) -> list[str] | None:
         """The names of the columns of the first rows; nothing is taken."""
-        return self._browse(lambda dataset: dataset.columns(), self._first(self._options.batch))  # type: ignore[no-any-return]  # Ray Data
+        return self._browse(lambda dataset: dataset.columns(), self._first(self._plan.options.batch))  # type: ignore[no-any-return]  # Ray Data
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """The rows, one by one."""
         if self._steps:
             yield from self._iterate("iter_rows", {})
             return
-        for batch in self.iter_batches(batch_format="pyarrow"):
+        for batch in self.iter_batches(batch_size=None, batch_format="pyarrow"):
             yield from batch.to_pylist()
 
     def iter_batches(self, *, batch_format: str | None = "default", **options: Any) -> Iterator[Any]:
         """The rows in batches; the arguments are those of ``ray.data.Dataset.iter_batches``."""
-        if self._steps or batch_format is None:
+        if self._steps or batch_format is None or set(options) - DIRECT:
             yield from self._iterate("iter_batches", {"batch_format": batch_format, **options})
             return
-        # Where the iteration is left early, what was handed over before the last batch is acknowledged all the same.
-        with self._settled(numbered=True) as execution:
-            for batch in execution.dataset.iter_batches(batch_format=batch_format, **options):
-                numbers, rows = _without_numbers(batch)
-                yield rows
-                execution.handed(numbers)
+        size = options.get("batch_size", BATCH_SIZE)
+        if size is not None:
+            require_count("batch_size", size)
+        with self._settled(stepwise=True) as execution:
+            for table in execution.batches(size, bool(options.get("drop_last"))):
+                yield BlockAccessor.for_block(table).to_batch_format(batch_format)
 
     def iter_torch_batches(self, **options: Any) -> Iterator[Any]:
         """The rows in batches of tensors; acknowledged when the iteration has come to its end, all or none."""
         yield from self._iterate("iter_torch_batches", options)
 
     def _with(self, step: DatasetStep) -> QueueDataset:
-        return QueueDataset(self._options, self._tasks, self._limit, (*self._steps, step))
+        return QueueDataset(self._plan, (*self._steps, step), self._running)
 
     def _first(self, limit: int) -> int:
         require_count("limit", limit)
-        return limit if self._limit is None else min(limit, self._limit)
+        return limit if self._plan.limit is None else min(limit, self._plan.limit)
 
     def _require_plain(self, what: str) -> None:
         if self._steps:
@@ -280,48 +387,71 @@ class QueueDataset:
                 " read_queue(…, limit=…) and take_all(), look with show(), or call materialize() first"
             )
 
-    def _execution(self, limit: int | None, numbered: bool = False, looks: bool = False) -> Execution:
-        tasks = 1 if looks else self._tasks
-        limits: list[int | None] = [None] * tasks if limit is None else _shares(limit, min(tasks, limit))
-        execution = Execution(self._options, limits, numbered, looks)
-        try:
-            for name, args, options in self._steps:
-                execution.dataset = getattr(execution.dataset, name)(*args, **options)
-        except BaseException:
-            execution.kill()
-            raise
-        return execution
-
-    def _run(self, action: Callable[[Any], Any]) -> Any:
+    def _run(self, action: Callable[[Any], Any], name: str) -> Any:
         """The result of an action that hands over all; the messages are acknowledged."""
+        plan = self._plan
+        if name.startswith("write_") and not plan.until.empty:
+            with closing(self._rounds()) as rounds:
+                for dataset in rounds:
+                    action(dataset)
+            return None
+        if plan.until.endless and plan.limit is None and plan.limit_bytes is None:
+            raise IllegalStateError(
+                f'{name}() of a read with until="stopped" would never return: bound it with limit=…, limit_bytes=… or'
+                " until=<seconds>, or iterate"
+            )
         with self._settled() as execution:
-            return action(execution.dataset)
+            return action(execution.dataset(self._steps))
 
     def _iterate(self, method: str, options: dict[str, Any]) -> Iterator[Any]:
-        """What a method of the dataset gives one by one; the messages are acknowledged at its end, all or none."""
+        """What a method of the dataset gives one by one; the messages are acknowledged at its end, all or none, or
+        where the read goes on, round by round."""
         if options.get("drop_last"):
             raise IllegalStateError(
                 f"{method}(drop_last=True) would acknowledge rows that it does not hand over; call materialize() first"
             )
+        if not self._plan.until.empty:
+            with closing(self._rounds()) as rounds:
+                for dataset in rounds:
+                    yield from getattr(dataset, method)(**options)
+            return
         with self._settled() as execution:
-            yield from getattr(execution.dataset, method)(**options)
+            yield from getattr(execution.dataset(self._steps), method)(**options)
+
+    def _rounds(self) -> Generator[Any]:
+        """The datasets of the rounds; the messages of one are acknowledged when the next is asked for, or it is the
+        last one."""
+        with self._settled() as execution:
+            while execution.begin_round():
+                yield execution.dataset(self._steps)
+                execution.end_round()
+
+    def _execution(self, limit: int | None, *, stepwise: bool = False, looks: bool = False) -> Execution:
+        plan = self._plan
+        tasks = 1 if looks else plan.tasks if limit is None else min(plan.tasks, limit)
+        limits = [None] * tasks if limit is None else shares(limit, tasks)
+        sizes = [None] * tasks if plan.limit_bytes is None else shares(plan.limit_bytes, tasks)
+        left_s = plan.until.left_s(SystemClock().now_ms())
+        parts = [ReaderPart(limit, size, left_s, stepwise) for limit, size in zip(limits, sizes, strict=True)]
+        return Execution(plan, parts, looks)
 
     @contextmanager
-    def _settled(self, *, numbered: bool = False) -> Iterator[Execution]:
+    def _settled(self, *, stepwise: bool = False) -> Iterator[Execution]:
         """An execution whose messages are acknowledged at the end of the block, and given back when that fails or an
         iteration is left in it."""
-        execution = self._execution(self._limit, numbered=numbered)
-        try:
-            yield execution
-        except BaseException:
-            execution.give_up()
-            raise
-        execution.finish(acknowledge=True)
+        execution = self._execution(self._plan.limit, stepwise=stepwise)
+        with self._running.noted(execution):
+            try:
+                yield execution
+            except BaseException:
+                execution.give_up()
+                raise
+            execution.finish(acknowledge=True)
 
     def _browse(self, action: Callable[[Any], Any], limit: int | None) -> Any:
         execution = self._execution(limit, looks=True)
         try:
-            return action(execution.dataset)
+            return action(execution.dataset(self._steps))
         finally:
             execution.give_up()
 
@@ -336,16 +466,3 @@ def require_count(name: str, value: object) -> None:
     """Raise ConfigError unless ``value`` is a whole number from 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{name}={value!r}; it is a whole number from 1")
-
-
-def _shares(total: int, parts: int) -> list[int | None]:
-    return [total // parts + (index < total % parts) for index in range(parts)]
-
-
-def _without_numbers(batch: Any) -> tuple[list[int], Any]:
-    """The numbers of the rows of a batch, and the batch without them."""
-    if isinstance(batch, dict):
-        return batch.pop(ROW).tolist(), batch
-    if hasattr(batch, "drop_columns"):
-        return batch.column(ROW).to_pylist(), batch.drop_columns([ROW])
-    return batch.pop(ROW).tolist(), batch

@@ -1,7 +1,8 @@
 """A reader: an actor that holds what one read task has taken, until the driver says what has become of it.
 
-A read task cannot hold messages: its process may end with its last block, long before anybody has seen a row.  So the
-task passes on what a reader gives it, and the reader keeps the session in which the messages were received.  The driver
+A read task cannot hold messages: its process may end with its last block, long before anybody has seen a row, and Ray
+runs it again when its process or one of its blocks is lost.  So the task passes on what a reader gives it, by index,
+and a second run is given the same again.  The reader keeps the session in which the messages were received.  The driver
 tells it which rows were handed over (``handed``), and ends it (``finish``).  A reader that dies, with its driver or its
 node, has acknowledged nothing but that: the other messages come again, flagged.
 """
@@ -10,21 +11,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
+from enum import Enum
+from itertools import islice
 from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
 
 from raybroker.client.connection.factory import connect
 from raybroker.client.producer.bodies.body_encoding import Serializer
-from raybroker.model.errors import IllegalStateError
+from raybroker.system.clock import SystemClock
+from raybroker.tabular.arrow_table import table_of
+from raybroker.tabular.kept_tables import KeptTables
 
-COLUMNS: Final = ("id", "timestamp", "priority", "redelivered", "correlation_id", "type")
-ROW: Final = "raybroker.row"
-"""The column with the number of a row at its reader, where rows are acknowledged one by one. Nobody is given it."""
 REFILL_PERCENT: Final = 50
 SLICE_S: Final = 0.25
-"""How long a reader waits for messages before it looks whether it was ended."""
+"""How long a reader waits for messages before it looks whether it was stopped."""
+KEPT_BYTES: Final = 256 << 20
+"""Tables that a reader keeps for a second run of its task."""
 
 
 class ReadingOptions(NamedTuple):
@@ -36,156 +38,243 @@ class ReadingOptions(NamedTuple):
     batch: int
     idle_s: float
     serializer: Serializer | None
+    ends_empty: bool = True
+
+
+class ReaderPart(NamedTuple):
+    """What one reader takes at most: messages, bytes of bodies, seconds; None: no such bound.
+
+    ``stepwise``: messages are acknowledged as they are handed over. Else all are at the end, or none is.
+    """
+
+    limit: int | None = None
+    limit_bytes: int | None = None
+    left_s: float | None = None
+    stepwise: bool = False
+
+
+class RoundBegin(Enum):
+    """What a reader has for a round that begins."""
+
+    SOME = "some"
+    NONE = "none"
+    OVER = "over"
+
+
+class TakenMessages:
+    """Receives the messages of a queue, within the bounds of a reader."""
+
+    def __init__(self, session: Any, options: ReadingOptions, part: ReaderPart) -> None:
+        batch, limit = options.batch, part.limit
+        # With a threshold, what was received and waits to be handed over does not count against the prefetch limit.
+        self._consumer = session.consumer(
+            options.queue,
+            options.selector,
+            prefetch=batch if limit is None else min(batch, limit),
+            threshold=REFILL_PERCENT,
+            serializer=options.serializer,
+        )
+        self._left = part.limit
+        self._left_bytes = part.limit_bytes
+        self._clock = SystemClock()
+        self._ends_ns = None if part.left_s is None else self._clock.monotonic_ns() + round(part.left_s * 1e9)
+        self.stopped = threading.Event()
+
+    @property
+    def over(self) -> bool:
+        """A bound was reached, or it was stopped."""
+        return self.stopped.is_set() or self._left == 0 or self._left_bytes == 0 or self._left_s() == 0
+
+    def more(self, most: int, wait_s: float | None, meanwhile: Callable[[], None]) -> list[Any]:
+        """Up to ``most`` messages; none when it is over, or ``wait_s`` seconds passed without one."""
+        waited = 0.0
+        while not self.over:
+            meanwhile()
+            bounds = (SLICE_S, self._left_s(), None if wait_s is None else wait_s - waited)
+            part = min(bound for bound in bounds if bound is not None)
+            if part <= 0:
+                return []
+            wanted = most if self._left is None else min(most, self._left)
+            if messages := self._consumer.receive_many(wanted, timeout=part):
+                return self._within(list(messages))
+            waited += part
+        return []
+
+    def _left_s(self) -> float | None:
+        return None if self._ends_ns is None else max(0.0, (self._ends_ns - self._clock.monotonic_ns()) / 1e9)
+
+    def _within(self, messages: list[Any]) -> list[Any]:
+        """The messages up to the one that reaches the bound of bytes; the others are given back."""
+        if self._left_bytes is not None:
+            for index, message in enumerate(messages):
+                self._left_bytes = max(0, self._left_bytes - len(message))
+                if self._left_bytes == 0:
+                    for surplus in messages[index + 1 :]:
+                        surplus.release()
+                    messages = messages[: index + 1]
+                    break
+        if self._left is not None:
+            self._left -= len(messages)
+        return messages
+
+
+class BrowsedMessages:
+    """Browses a queue: nothing is taken."""
+
+    def __init__(self, session: Any, options: ReadingOptions, part: ReaderPart) -> None:
+        browser = session.browser(options.queue, options.selector, serializer=options.serializer)
+        self._messages = islice(browser, part.limit)
+        self.stopped = threading.Event()
+
+    @property
+    def over(self) -> bool:
+        return self.stopped.is_set()
+
+    def more(self, most: int, wait_s: float | None, meanwhile: Callable[[], None]) -> list[Any]:
+        """The next ones, as many as there are."""
+        return [] if self.over else list(islice(self._messages, most))
 
 
 class QueueReader:
-    """Messages of one queue as tables, held until they are acknowledged.
+    """Messages of one queue as tables, held until they are acknowledged; ``looks``: it browses, and takes nothing.
 
-    limit    most messages that it takes; None: until the queue is empty
-    number   None: all is acknowledged at the end or nothing is. Else rows are acknowledged one by one, and numbered
-             ``number + step * n``, n from 0, in the column ROW
-    looks    it browses: nothing is taken
+    A streaming read is a row of rounds, each an execution of its own, whose messages are acknowledged at its end.
     """
 
-    def __init__(
-        self, options: ReadingOptions, limit: int | None, number: int | None = None, step: int = 1, looks: bool = False
-    ) -> None:
+    def __init__(self, options: ReadingOptions, part: ReaderPart, looks: bool = False) -> None:
         self._options = options
-        self._limit = limit
-        self._number = number
-        self._step = step
-        self._tables = self._browsed() if looks else self._taken()
-        self._held: deque[Any] = deque()
-        """With ``number``: the messages from row ``_settled`` on. Else the last message alone."""
-        self._settled = 0
-        self._handed: deque[list[int]] = deque()
-        self._early: set[int] = set()
-        """Rows that were handed over before others in front of them."""
-        self._one_at_a_time = threading.Lock()
-        self._begun = False
-        self._over = False
+        self._part = part
         self._connection = connect(cluster=options.cluster)
         self._connection.start()
-        self._session = self._connection.session(ack="client")
+        session = self._connection.session(ack="client")
+        self._source: TakenMessages | BrowsedMessages = (BrowsedMessages if looks else TakenMessages)(
+            session, options, part
+        )
+        self._held: deque[Any] = deque()
+        """Messages that are not acknowledged, ``stepwise``; else the last one alone."""
+        self._settled = 0
+        self._handed = 0
+        """Messages that were handed over, and how many of these are acknowledged."""
+        self._one_at_a_time = threading.Lock()
+        self._round = ReaderRound(0, kept_bytes=0 if part.stepwise else KEPT_BYTES)
+        self._clock = SystemClock()
 
-    def require_first_run(self) -> None:
-        """Called once by the read task.
-
-        A task that runs a second time would pass on other messages than those that Ray knows of the first run, so it
-        raises IllegalStateError, and the execution fails: all messages come again.
-        """
-        if self._begun:
-            raise IllegalStateError(
-                f"a read task of the queue {self._options.queue} was lost, and cannot run again in this execution: its"
-                " messages come again; execute the dataset once more"
-            )
-        self._begun = True
-
-    def next(self) -> Any:
-        """The next messages as a table; None when there are no more."""
+    def begin_round(self, number: int, most: int, seconds: float, wait_s: float) -> RoundBegin:
+        """A round of ``most`` messages or ``seconds`` at most begins, with what comes within ``wait_s``."""
         with self._one_at_a_time:
-            return next(self._tables, None)
+            first = self._source.more(min(self._options.batch, most), wait_s, self._settle)
+            self._round = ReaderRound(
+                number, first, most, self._clock.monotonic_ns() + round(seconds * 1e9), KEPT_BYTES
+            )
+            if first:
+                return RoundBegin.SOME
+            return RoundBegin.OVER if self._source.over else RoundBegin.NONE
 
-    def handed(self, rows: list[int]) -> None:
-        """The application was given these rows, by the numbers in ROW."""
-        self._handed.append([(row - (self._number or 0)) // self._step for row in rows])
+    def end_round(self) -> None:
+        """All of the round was handed over: it is acknowledged. Raises what ``acknowledge()`` raises."""
+        with self._one_at_a_time:
+            if self._held:
+                self._held.pop().acknowledge_up_to()
+
+    def table(self, round_number: int, index: int) -> Any:
+        """A table of the round by its index, the same again whenever it is asked for; None behind the last one."""
+        with self._one_at_a_time:
+            if round_number != self._round.number:
+                return None
+            if index < self._round.kept.made:
+                return self._round.kept.table(index)
+            messages = self._messages()
+            if not messages:
+                self._round.ended = True
+                return None
+            table = table_of(messages)
+            self._round.kept.add(table)
+            if not self._part.stepwise:
+                self._held.clear()
+                messages = messages[-1:]
+            self._held.extend(messages)
+            return table
+
+    def handed(self, count: int) -> None:
+        """The application was given the first ``count`` messages."""
+        self._handed = count
         if self._one_at_a_time.acquire(blocking=False):  # Else whoever receives sees it within SLICE_S.
             try:
                 self._settle()
             finally:
                 self._one_at_a_time.release()
 
+    def receive_no_more(self) -> None:
+        """Nothing more is received: what was, is passed on to its end."""
+        self._source.stopped.set()
+
     def finish(self, acknowledge: bool) -> None:
-        """Acknowledge what was handed over, or all where rows have no numbers, unless ``acknowledge`` is false; give
-        back the rest; the end of the reader.
+        """Acknowledge what was handed over, or all unless ``acknowledge`` is false; give back the rest; the end of the
+        reader.
 
         Raises what ``acknowledge()`` raises: then what it names comes again although it was handed over.
         """
-        self._over = True
+        self.receive_no_more()
         with self._one_at_a_time:
             try:
-                if self._number is not None:
+                if self._part.stepwise:
                     self._settle()
-                    for row in sorted(self._early):
-                        self._held[row - self._settled].acknowledge_this()
                 elif acknowledge and self._held:
                     self._held[-1].acknowledge_up_to()
             finally:
                 self._connection.close()
 
+    def _messages(self) -> list[Any]:
+        """The next messages of the round."""
+        now = self._round
+        if now.first:
+            messages, now.first = now.first, []
+        elif now.ended or now.left == 0:
+            return []
+        else:
+            most = self._options.batch if now.left is None else min(self._options.batch, now.left)
+            messages = self._source.more(most, self._patience_s(), self._settle)
+        if now.left is not None:
+            now.left -= len(messages)
+        return messages
+
+    def _patience_s(self) -> float | None:
+        """How long without a message makes the end; None: that never does."""
+        idle_s = self._options.idle_s
+        if self._round.ends_ns is not None:
+            return min(idle_s, max(0.0, (self._round.ends_ns - self._clock.monotonic_ns()) / 1e9))
+        return idle_s if self._options.ends_empty else None
+
     def _settle(self) -> None:
-        """Acknowledge the rows that were handed over and have no other in front of them."""
-        while self._handed:
-            self._early.update(self._handed.popleft())
+        """Acknowledge what was handed over."""
         last = None
-        while self._settled in self._early:
-            self._early.remove(self._settled)
+        while self._settled < self._handed:
             last = self._held.popleft()
             self._settled += 1
         if last is not None:
             last.acknowledge_up_to()
 
-    def _taken(self) -> Iterator[Any]:
-        queue, _, selector, batch, idle_s, serializer = self._options
-        count, limit = 0, self._limit
-        ahead = batch if limit is None else min(batch, limit)
-        # With a threshold, what was received and waits to be handed over does not count against the prefetch limit.
-        consumer = self._session.consumer(
-            queue, selector, prefetch=ahead, threshold=REFILL_PERCENT, serializer=serializer
-        )
-        while limit is None or count < limit:
-            messages = self._received(consumer, batch if limit is None else min(batch, limit - count), idle_s)
-            if not messages:
-                return
-            table = table_of(messages)
-            if self._number is None:
-                self._held.clear()
-                self._held.append(messages[-1])
-            else:
-                self._held.extend(messages)
-                first = self._number + self._step * count
-                numbers = range(first, first + self._step * len(messages), self._step)
-                table = table.append_column(ROW, pa.array(numbers, pa.int64()))
-            count += len(messages)
-            yield table
 
-    def _received(self, consumer: Any, most: int, idle_s: float) -> list[Any]:
-        """Up to ``most`` messages; none when ``idle_s`` seconds passed without one, or the reader was ended."""
-        waited = 0.0
-        while not self._over and waited < idle_s:
-            self._settle()
-            part = min(SLICE_S, idle_s - waited)
-            if messages := consumer.receive_many(most, timeout=part):
-                return list(messages)
-            waited += part
-        return []
+class ReaderRound:
+    """What a reader passes on in one execution.
 
-    def _browsed(self) -> Iterator[Any]:
-        queue, _, selector, batch, _, serializer = self._options
-        limit = self._limit
-        found: list[Any] = []
-        for count, message in enumerate(self._session.browser(queue, selector, serializer=serializer), 1):
-            found.append(message)
-            if len(found) == batch or count == limit:
-                yield table_of(found)
-                found = []
-            if self._over or count == limit:
-                return
-        if found:
-            yield table_of(found)
+    left     messages that it still takes; None: no bound
+    ends_ns  when it ends; None: no such time
+    """
 
+    __slots__ = ("ended", "ends_ns", "first", "kept", "left", "number")
 
-def table_of(messages: list[Any]) -> pa.Table:
-    """One row a message: COLUMNS, and the body, whose keys are columns when all bodies are dicts with text keys, else
-    the column ``body``."""
-    rows = [{name: getattr(message, name) for name in COLUMNS} for message in messages]
-    bodies = [message.body for message in messages]
-    if all(isinstance(body, dict) and all(isinstance(key, str) for key in body) for body in bodies):
-        names = {f"_{key}" if key in COLUMNS else key: key for body in bodies for key in body}
-        found = [
-            {**row, **{name: body.get(key) for name, key in names.items()}}
-            for row, body in zip(rows, bodies, strict=True)
-        ]
-    else:
-        found = [{**row, "body": body} for row, body in zip(rows, bodies, strict=True)]
-    return pa.Table.from_pylist(found)
+    def __init__(
+        self,
+        number: int,
+        first: list[Any] | None = None,
+        left: int | None = None,
+        ends_ns: int | None = None,
+        kept_bytes: int = 0,
+    ) -> None:
+        self.number = number
+        self.first: list[Any] = first or []
+        self.left = left
+        self.ends_ns = ends_ns
+        self.ended = False
+        self.kept = KeptTables(kept_bytes)

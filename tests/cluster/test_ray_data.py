@@ -129,9 +129,15 @@ def test_what_a_queue_cannot_do_a_materialized_dataset_does(filled: Callable[[],
 
 
 def test_arguments_are_checked_before_anything_is_taken() -> None:
-    for wrong in ({"tasks": 0}, {"batch": True}, {"limit": -1}, {"limit": 1.5}, {"idle_s": 0}, {"idle_s": True}):
+    for wrong in (
+        *({"tasks": 0}, {"batch": True}, {"limit": -1}, {"limit": 1.5}, {"idle_s": 0}, {"idle_s": True}),
+        *({"until": "never"}, {"limit_bytes": 0}, {"limit_bytes": 2, "tasks": 3}, {"round_s": 0}),
+        {"round_messages": 0},
+    ):
         with pytest.raises(ConfigError):
             rb.data.read_queue("q", **wrong)
+    with pytest.raises(TypeError, match="'limits'"):
+        rb.data.read_queue("q", limits=3)
     for wrong in (0, True, "5"):
         with pytest.raises(ConfigError, match="limit="):
             source().take(wrong)

@@ -67,7 +67,9 @@ LAWS: dict[str, Law] = {
     "logs": law("model system", "orjson"),
     "actors": law(_BELOW_ACTORS, "ray"),
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
-    "data": law("client model", "ray pyarrow"),
+    "data": law("client model system tabular", "ray pyarrow"),
+    # What Ray Data and Spark have alike, and so without either.
+    "tabular": law("client model system", "pyarrow"),
     # Ray Serve's task processors: its classes, over the handles. Replicas are Serve's own, and no actor is made here.
     "serve": law("client model system", "ray"),
     # Programs for readers of the manual, on public names alone.
