@@ -4,8 +4,11 @@ one register   an index that was ever committed has one entry, for ever, and a l
 on disks       what is committed has been on the disks of a quorum of the leader's voters
 told           what a copy says of its disk is so, and no disk loses what is committed unnoticed
 promises       no disk takes a promise back; a term has one leader
-leases         two copies never give out messages at the same time
-order          a batch that was begun after another one was confirmed comes behind it
+leases         two copies never give out messages at the same time, also after a pause between the look and the use
+sets           a leader counts by a replica set that its own log has
+order          the log is one order of all batches, as one log at one place has it: each is there once at most, every
+               confirmed one is, and one that was begun after another was confirmed comes behind it, whether anybody
+               heard of it or not
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from raybroker.replication import events as ev
 from raybroker.replication.messages import Appended, CopyMessage, Promised
 from raybroker.replication.positions import BEGINNING, NO_TERM, EntryKind, Term
+from raybroker.replication.replica_set import unpacked_set
 from tests.simulation_replication.disk import SimDisk
 from tests.simulation_replication.node import Process
 from tests.simulation_replication.surroundings import Surroundings
@@ -48,6 +52,8 @@ class Watch:
         """(leader's copy, index) → the batch that waits there."""
         self.confirmed_top = 0
         self.confirmed: list[Batch] = []
+        self.floors: dict[bytes, int] = {}
+        """Name of a batch → the highest index that was confirmed when it was begun."""
         self.changes: dict[int, str | None] = {}
 
     # ---- what happens
@@ -109,6 +115,7 @@ class Watch:
             case ev.LeaderBegan():
                 world.count("leaders")
                 assert self.leaders.setdefault(action.term, me) == me, f"two leaders of {action.term}"
+                self._counts_by_its_log(process)
                 if action.term > self.top_term:
                     self._has_all(process)
             case ev.EntriesReleased():
@@ -133,6 +140,7 @@ class Watch:
     def begun(self, process: Process, name: bytes) -> None:
         """A client's batch was appended."""
         index = process.replica.last.index
+        self.floors[name] = self.confirmed_top
         self.open[process.replica.me, index] = Batch(name, self.confirmed_top, index, process.replica.last.chain)
 
     # ---- what has to hold
@@ -146,6 +154,13 @@ class Watch:
             at = log.position_at(index)
             assert at is not None
             assert at.chain == self.register[index], f"copy {process.replica.me} leads with another entry {index}"
+
+    def _counts_by_its_log(self, process: Process) -> None:
+        log = process.replica._state.log
+        entries = log.after(log.base.index, log.last.index - log.base.index, 1 << 62)
+        sets = [unpacked_set(b"".join(entry.body)) for entry in entries if entry.kind is EntryKind.MEMBERS]
+        latest = sets[-1] if sets else log.members_at(log.base.index)
+        assert log.members == latest, f"copy {process.replica.me} leads {log.members}, and its log says {latest}"
 
     def _committed(self, process: Process) -> None:
         replica = process.replica
@@ -221,8 +236,25 @@ class Watch:
 
     def all_there(self) -> None:
         """Everything that was confirmed is in the log that is left."""
-        leader = next(process for process in self.world.processes() if process.may_dispatch())
+        leader = next((process for process in self.world.processes() if process.may_dispatch()), None)
+        assert leader is not None, "nobody leads any more although all is well"
         self._has_all(leader)
         assert leader.replica.committed >= self.confirmed_top
         for batch in self.confirmed:
             assert self.register[batch.index] == batch.chain
+        self._one_order()
+
+    def _one_order(self) -> None:
+        """The log itself is the order to be looked for, so that no search for one is needed."""
+        places: dict[bytes, int] = {}
+        for index in range(1, self.top + 1):
+            name = self.names.get(self.register[index])
+            if name is None:
+                continue  # a leader's record, or a change of the set
+            assert name not in places, f"batch {name!r} is entry {places[name]} and entry {index}"
+            places[name] = index
+            assert index > self.floors[name], (
+                f"batch {name!r} is entry {index}: {self.floors[name]} was confirmed before"
+            )
+        missing = [batch.name for batch in self.confirmed if batch.name not in places]
+        assert not missing, f"confirmed and not in the log: {missing[:5]}"

@@ -59,7 +59,12 @@ class SimDisk:
     def flip(self, rng: Random) -> None:
         """Bits of an entry change."""
         if self.entries:
-            self.flipped = rng.choice(self.entries).at.index
+            self.flip_at(rng.choice(self.entries).at.index)
+
+    def flip_at(self, index: int) -> None:
+        """Bits of this entry change, if it is here."""
+        if self.base.index < index <= self.last.index:
+            self.flipped = index
 
     def load(self) -> SavedCopy:
         """What a process finds: an entry that is damaged, and what follows it, is unknown, and that is noted first."""

@@ -7,6 +7,7 @@ from raybroker.replication.replica_set import MemberChange
 from raybroker.replication.reports import best_copy
 from tests.simulation_replication.node import Process
 from tests.simulation_replication.plan import MS, S
+from tests.simulation_replication.sequences import Sequences
 from tests.simulation_replication.surroundings import Surroundings
 
 LOOK_MS = 700
@@ -20,6 +21,7 @@ class Faults:
         self.world = world
         self.hurt: set[str] = set()
         self.request = 0
+        self.sequences = Sequences(world, self.hurt, self._may_hurt)
 
     def start(self) -> None:
         self.world.loop.after(self.world.rng.randrange(LOOK_MS * MS), self.look_for_leader)
@@ -108,6 +110,15 @@ class Faults:
             self.world.end(process)
             self.world.loop.after(self.world.rng.randrange(200 * MS, 6 * S), self.world.begin, process.node)
 
+    def _usurp(self) -> None:
+        self.sequences.usurp()
+
+    def _overtake(self) -> None:
+        self.sequences.overtake()
+
+    def _outdate(self) -> None:
+        self.sequences.outdate()
+
     def _restart_all(self) -> None:
         self.world.count("restart_all")
         for process in self.world.processes():
@@ -167,7 +178,8 @@ class Faults:
             self.hurt.add(process.replica.me)
             self.world.end(process)
             process.disk.flip(self.world.rng)
-            self.world.loop.after(self.world.rng.randrange(200 * MS, 4 * S), self.world.begin, process.node)
+            again = self.world.rng.choice((20 * MS, 200 * MS, 4 * S))
+            self.world.loop.after(self.world.rng.randrange(MS, again), self.world.begin, process.node)
 
     def _clone(self) -> None:
         """A copy's folder is put on another node, in the place of one that has no vote anywhere."""

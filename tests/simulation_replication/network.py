@@ -11,11 +11,22 @@ from tests.simulation_replication.surroundings import Surroundings
 
 
 class Network:
-    """``cut``: (from, to) nodes between which nothing arrives."""
+    """``cut``: (from, to) nodes between which nothing arrives; ``held``: such nodes, and what waits on the way."""
 
     def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.cut: set[tuple[int, int]] = set()
+        self.held: tuple[tuple[int, int], list[tuple[str, CopyMessage]]] | None = None
+
+    def hold(self, sender: int, to: int) -> list[tuple[str, CopyMessage]]:
+        """What is sent between these nodes waits in the list that is returned, with its sender, until ``release``."""
+        waiting: list[tuple[str, CopyMessage]] = []
+        self.held = (sender, to), waiting
+        return waiting
+
+    def release(self) -> None:
+        """What is sent from now on arrives again."""
+        self.held = None
 
     def send(self, sender: Process, to: str, message: CopyMessage) -> None:
         world, rng, plan = self.world, self.world.rng, self.world.plan
@@ -38,5 +49,8 @@ class Network:
 
     def _arrive(self, sender: Process, to: str, message: CopyMessage) -> None:
         for process in self.world.processes():
-            if process.replica.me == to and (sender.node, process.node) not in self.cut:
+            way = sender.node, process.node
+            if process.replica.me == to and self.held is not None and self.held[0] == way:
+                self.held[1].append((sender.replica.me, message))
+            elif process.replica.me == to and way not in self.cut:
                 process.feed(ev.CopyMessageReceived(sender.replica.me, message))

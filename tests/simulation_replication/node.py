@@ -47,7 +47,9 @@ class Process:
         self.world.loop.after(TICK_MS * MS, self.tick)
 
     def resume(self) -> None:
+        """What was about to be done before the pause is done first, and then what came meanwhile."""
         self.paused = False
+        self.world.watch.look(self)
         backlog, self.backlog = self.backlog, []
         for event in backlog:
             self.feed(event)

@@ -35,7 +35,20 @@ class Plan:
         """Between two faults."""
         self.weights = {
             name: rng.choice((0, 1, 1, 3))
-            for name in ("kill", "pause", "cut", "wipe", "flip", "clone", "suspect", "change", "restart_all")
+            for name in (
+                "kill",
+                "pause",
+                "cut",
+                "wipe",
+                "flip",
+                "clone",
+                "suspect",
+                "change",
+                "restart_all",
+                "usurp",
+                "overtake",
+                "outdate",
+            )
         }
         self.suspect_anybody = rng.choice((0.0, 0.2, 0.6))
         """How often whoever looks for a new leader asks one that is not the best."""

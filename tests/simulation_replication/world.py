@@ -102,6 +102,7 @@ class World:
         self.loop.run(self.plan.length_us, EVENTS_MAX)
         self.calm = True
         self.network.cut.clear()
+        self.network.release()
         for process in self.processes():
             if process.paused:
                 process.resume()
