@@ -18,6 +18,8 @@ RUNTIME: Final = "mq.metrics.jvm"
 LIST: Final = "mq.metrics.destination_list"
 QUEUE: Final = "mq.metrics.destination.queue."
 TOPIC: Final = "mq.metrics.destination.topic."
+DEMAND: Final = "mq.metrics.demand.queue."
+"""What a queue asks of those who work on it, each second: for whoever starts and stops them."""
 
 _MESSAGES: Final = {
     "numMsgsIn": "messages_in_total",
@@ -44,17 +46,18 @@ def check_topic(name: str, *, enabled: bool) -> None:
     if not enabled:
         raise InvalidDestinationError(f"topic {name!r}: imq.metrics.topic.enabled is false, so nothing comes under it")
     known = name in (BROKER, RUNTIME, LIST) or any(
-        name.startswith(prefix) and len(name) > len(prefix) for prefix in (QUEUE, TOPIC)
+        name.startswith(prefix) and len(name) > len(prefix) for prefix in (QUEUE, TOPIC, DEMAND)
     )
     if not known:
         raise InvalidDestinationError(
-            f"no metrics come under {name!r}; there are {BROKER}, {RUNTIME}, {LIST}, {QUEUE}<name> and {TOPIC}<name>"
+            f"no metrics come under {name!r}; there are {BROKER}, {RUNTIME}, {LIST}, {QUEUE}<name>, {TOPIC}<name> and"
+            f" {DEMAND}<name>"
         )
 
 
 def wanted_destination(name: str) -> tuple[str, str] | None:
     """Type and name of the destination that a metrics topic describes; None for a topic that describes none."""
-    for kind, prefix in (("queue", QUEUE), ("topic", TOPIC)):
+    for kind, prefix in (("queue", QUEUE), ("topic", TOPIC), ("queue", DEMAND)):
         if name.startswith(prefix):
             return kind, name.removeprefix(prefix)
     return None
@@ -65,7 +68,9 @@ def body(name: str, snapshot: Snapshot) -> Row | None:
     destination = wanted_destination(name)
     if destination is not None:
         row = next((r for r in snapshot.destinations if (r["type"], r["name"]) == destination), None)
-        return destination_body(row) if row is not None else None
+        if row is None:
+            return None
+        return demand_body(row) if name.startswith(DEMAND) else destination_body(row)
     return {BROKER: broker_body, RUNTIME: runtime_body, LIST: list_body}[name](snapshot)
 
 
@@ -99,6 +104,19 @@ def list_body(snapshot: Snapshot) -> Row:
         }
         for row in snapshot.destinations
         if not is_metrics_topic(row["name"])
+    }
+
+
+def demand_body(row: Row) -> Row:
+    """What waits in a queue, for how long, and what has come and gone."""
+    return {
+        "waiting": row.get("waiting_messages", 0),
+        "unacknowledged": row.get("unacknowledged_messages", 0),
+        "delayed": row.get("delayed_messages", 0),
+        "oldestAgeMs": int(row.get("oldest_message_age_seconds", 0) * 1000),
+        "numMsgsIn": row.get("messages_in_total", 0),
+        "numMsgsOut": row.get("messages_out_total", 0),
+        "numActiveConsumers": row.get("consumers", {}).get("active", 0),
     }
 
 

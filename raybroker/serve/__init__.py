@@ -1,7 +1,7 @@
-"""Ray Serve's asynchronous inference over queues: the adapter for ``@task_consumer``.
+"""Ray Serve's asynchronous inference over queues: the adapter for ``@task_consumer``, and a policy of scaling.
 
 What stands here uses the handles of the client (``client/``) and the classes of ``ray.serve.schema``; no broker and no
-actor is made here.  Enter at ``processor.py``; ``tasks.py`` and ``retrying.py`` decide, and
+actor is made here.  Enter at ``processor.py`` and ``scaling.py``; ``tasks.py`` and ``retrying.py`` decide, and
 have neither Ray nor IO.
 """
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raybroker.serve.adapter_config import RaybrokerAdapterConfig
     from raybroker.serve.processor import RaybrokerTaskProcessor
+    from raybroker.serve.scaling import RaybrokerAutoscalingPolicy
 
-__all__ = ["RaybrokerAdapterConfig", "RaybrokerTaskProcessor"]
+__all__ = ["RaybrokerAdapterConfig", "RaybrokerAutoscalingPolicy", "RaybrokerTaskProcessor"]
 
 _HOMES = {
     "RaybrokerAdapterConfig": "raybroker.serve.adapter_config",
+    "RaybrokerAutoscalingPolicy": "raybroker.serve.scaling",
     "RaybrokerTaskProcessor": "raybroker.serve.processor",
 }
 """Public name → its module, imported when the name is first used: Ray Serve takes seconds to import."""

@@ -68,3 +68,44 @@ def test_tasks_outlive_the_broker_and_its_host(serving: Any) -> None:
 
     assert until(results, "not all tasks have results", timeout_s=120) == [number**2 for number in range(TASKS)]
     processor.disconnect()
+
+
+def test_replicas_come_from_none_when_the_broker_tells_of_a_task(serving: Any) -> None:
+    from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+    from ray.serve.schema import TaskProcessorConfig
+    from ray.serve.task_consumer import instantiate_adapter_from_config, task_consumer, task_handler
+
+    from raybroker.serve import RaybrokerAutoscalingPolicy, RaybrokerTaskProcessor
+
+    config = TaskProcessorConfig(queue_name="seldom", adapter=RaybrokerTaskProcessor, adapter_config={})
+    scaling = AutoscalingConfig(
+        min_replicas=0,
+        initial_replicas=0,
+        max_replicas=2,
+        upscale_delay_s=0,
+        policy=AutoscalingPolicy(
+            policy_function=RaybrokerAutoscalingPolicy, policy_kwargs={"queue_name": "seldom", "promise_s": 5}
+        ),
+    )
+
+    @serve.deployment(autoscaling_config=scaling, ray_actor_options={"num_cpus": 0})
+    @task_consumer(task_processor_config=config)
+    class Seldom:
+        @task_handler
+        def double(self, number: int) -> int:
+            return number * 2
+
+    serve.start(http_options={"port": free_port()})
+    serve.run(Seldom.bind(), name="seldom", route_prefix=None)
+    assert running("seldom") == 0
+    processor = instantiate_adapter_from_config(task_processor_config=config)
+    task = processor.enqueue_task_sync("double", [4])
+    until(lambda: processor.get_task_status_sync(task.id).status == "SUCCESS", "no replica came", timeout_s=120)
+    assert processor.get_task_status_sync(task.id).result == 8
+    processor.disconnect()
+
+
+def running(name: str) -> int:
+    """How many replicas an application has."""
+    found = serve.status().applications[name].deployments
+    return sum(count for one in found.values() for state, count in one.replica_states.items() if state == "RUNNING")

@@ -18,6 +18,7 @@ from raybroker.client.listener.autoscaling import Autoscaler
 from raybroker.client.listener.instance import READY_S
 from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import STOP_TIMEOUT_S, Pool
+from raybroker.client.listener.promise import Promise
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError
 from raybroker.system.supervision import Supervisor
 
@@ -37,7 +38,7 @@ class PoolPlan(NamedTuple):
     cluster: str
     listener: Listener
     instances: int
-    scaler: Autoscaler | None
+    scaler: Autoscaler | Promise | None
     actor_options: dict[str, Any]
     backlog_of: Callable[[Listener, Connection], Callable[[], int]]
 
@@ -74,14 +75,8 @@ class PoolActor:
             if self._pool is not None:
                 return
             pool = make_pool(plan.listener, plan.cluster, plan.actor_options, plan.backlog_of)
-            try:
-                pool.scale(instances)
-            except BaseException:
-                pool.stop()
-                raise
+            pool.begin_scaling(instances, plan.scaler)
             self._pool = pool
-            if plan.scaler is not None:
-                pool.follow(plan.scaler)
 
     def _there(self) -> Pool:
         if self._pool is None:
@@ -117,7 +112,7 @@ class PoolActor:
             return {**found, "instances": 0, "running": 0, "messages": 0, "state": "STARTING", "reason": self._trouble}
         totals = pool.totals()
         counts = {key: totals[key] for key in ("instances", "running", "messages")}
-        return {**found, **counts, "state": "RUNNING", "reason": ""}
+        return {**found, **counts, "state": "RUNNING", "reason": pool.reason}
 
     def stop(self) -> list[dict[str, Any]]:
         self._loops.close()

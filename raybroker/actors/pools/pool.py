@@ -130,4 +130,4 @@ def make_pool(
         for connection in looking:
             connection.close()
 
-    return Pool(listener, make, backlog, close)
+    return Pool(listener, make, backlog, close, attach=lambda: connect(cluster=cluster))

@@ -28,7 +28,7 @@ from raybroker.system import entropy
 log = logging.getLogger("raybroker.metrics")
 
 TURN_S: Final = 1.0
-"""How often it looks whether the interval is over."""
+"""How often it tells of demand, and looks whether the interval for the others is over."""
 
 
 class Publishing:
@@ -51,6 +51,7 @@ class Publishing:
             await asyncio.sleep(TURN_S)
             now_ns = self._clock.monotonic_ns()
             try:
+                await self.publish(demand=True)
                 if now_ns - sent_ns >= self._config["imq.metrics.topic.interval"] * 1e9:
                     sent_ns = now_ns
                     await self.publish()
@@ -62,9 +63,10 @@ class Publishing:
             except BrokerError as error:
                 log.warning("metrics could not be sent or written: %s", error)
 
-    async def publish(self) -> int:
-        """Send to all metrics topics that have a subscriber; how many messages."""
-        wanted = [name for _, name in self._registry.keys("topic") if is_metrics_topic(name)]
+    async def publish(self, *, demand: bool = False) -> int:
+        """Send to all metrics topics that have a subscriber, those of demand or the others; how many messages."""
+        topics = [name for _, name in self._registry.keys("topic") if is_metrics_topic(name)]
+        wanted = [name for name in topics if name.startswith(messages.DEMAND) == demand]
         wanted = [name for name in wanted if await self._is_subscribed(name)]
         if not wanted:
             return 0

@@ -30,6 +30,7 @@ def deploy(
     min: int | None = ...,
     max: int | None = ...,
     target_backlog: int | None = ...,
+    promise_s: float | None = ...,
 ) -> Pool: ...
 @overload
 def deploy(
@@ -43,6 +44,7 @@ def deploy(
     min: int | None = ...,
     max: int | None = ...,
     target_backlog: int | None = ...,
+    promise_s: float | None = ...,
 ) -> NamedPool: ...
 def deploy(
     listener: Listener,
@@ -55,6 +57,7 @@ def deploy(
     min: int | None = None,
     max: int | None = None,
     target_backlog: int | None = None,
+    promise_s: float | None = None,
 ) -> Pool | NamedPool:
     """Run a function marked with ``@rb.listener`` in instances that are attached when this returns.
 
@@ -67,6 +70,8 @@ def deploy(
                     any program of the Ray cluster; letters, digits and ``_.-``. Without, it ends with this process
     min, max        scale by backlog between these numbers of instances; min is 1 when it is not given
     target_backlog  messages that wait or are being handled, for each instance; 1000
+    promise_s       in its place: seconds that no message of the queue is to wait. Instances are as many as can do what
+                    is here in time, at the pace that was seen; min may be 0, and is when it is not given
 
     Instances survive what happens to their destination and attach again; an actor that dies is restarted by Ray.
     Raises ConfigError for what cannot be, NoClusterError without the cluster or loopback broker, and why an instance
@@ -74,7 +79,7 @@ def deploy(
     """
     if not isinstance(listener, Listener):
         raise ConfigError("rb.deploy takes a function marked with @rb.listener(queue=…) or @rb.listener(topic=…)")
-    first, scaler = check_scaling(listener, instances, min, max, target_backlog)
+    first, scaler = check_scaling(listener, instances, min, max, target_backlog, promise_s)
     if name is not None:
         if loopback is not None:
             raise ConfigError(f"name={name!r} is for a pool that outlives its process; a loopback ends with it")
@@ -94,13 +99,7 @@ def deploy(
             from raybroker.actors.pools.pool import make_pool  # Brings Ray in.
 
         pool = make_pool(listener, cluster, actor_options or {}, backlog_of)
-    try:
-        pool.scale(first)
-    except BaseException:
-        pool.stop()
-        raise
-    if scaler is not None:
-        pool.follow(scaler)
+    pool.begin_scaling(first, scaler)
     return pool
 
 
@@ -122,7 +121,9 @@ def _in_process(listener: Listener, broker: str) -> Pool:
     def make() -> _Local:
         return _Local(Instance(listener, lambda client_id: attach_loopback(broker, client_id), _nothing))
 
-    return Pool(listener, make, backlog_of(listener, looking), looking.close)
+    return Pool(
+        listener, make, backlog_of(listener, looking), looking.close, attach=lambda: attach_loopback(broker, None)
+    )
 
 
 def _nothing() -> None:

@@ -7,16 +7,25 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.client.io.closing import noted_on
 from raybroker.client.listener.autoscaling import LOOK_S, Autoscaler
+from raybroker.client.listener.demand_feed import DemandFeed
 from raybroker.client.listener.instance import COUNTS, STOP_S
 from raybroker.client.listener.listener import Listener
+from raybroker.client.listener.promise import Promise, check_promise_s
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError
 from raybroker.system.supervision import Supervisor
 
+if TYPE_CHECKING:
+    from raybroker.client.blocking.handles import Connection
+
 INSTANCES_MAX: Final = 1000
+PROMISE_LOOK_S: Final = 1.0
+"""How often a pool with a promise looks at the demand, which brokers tell as often."""
+FEED_END_S: Final = 5.0
+"""How long stopping waits for the connection that is told the demand."""
 AT_A_TIME: Final = 16
 """Instances that are asked at the same time."""
 
@@ -51,11 +60,18 @@ class Pool:
         make: Callable[[], Handle],
         backlog: Callable[[], int],
         close: Callable[[], None] = lambda: None,
+        attach: Callable[[], Connection] | None = None,
     ) -> None:
+        """``attach``: makes a connection that is told the demand, of a pool that may scale by a promise."""
         self.listener = listener
         self._make = make
         self._backlog = backlog
         self._close = close
+        self._attach = attach
+        self._feed: DemandFeed | None = None
+        self._least = 1
+        self.reason = ""
+        """Why there are so many instances, where that is decided by a promise."""
         self._handles: list[Handle] = []
         self._gone = dict.fromkeys(COUNTS, 0)
         self._scaling = threading.Lock()
@@ -70,14 +86,15 @@ class Pool:
         return [handle.actor for handle in self._handles]
 
     def scale(self, instances: int) -> int:
-        """Have so many instances from now on, 1 to 1000; returns their number before.
+        """Have so many instances from now on, 1 to 1000 (of a pool with a promise from 0); returns their number before.
 
         New ones are attached when this returns, and those that are too many have ended after the call that ran there.
         Where scaling is automatic, that goes on from here. Raises why a new instance could not attach; then the number
         is what it was. Raises IllegalStateError once the pool has stopped.
         """
         self._require_here()
-        _check("instances", instances)
+        if instances != 0 or self._least:
+            _check("instances", instances)
         if instances > 1 and not self.listener.sharing and self.listener.subscription is not None:
             raise ConfigError(
                 f"instances={instances}: the subscription {self.listener.subscription!r} is not shared, and has one"
@@ -144,6 +161,8 @@ class Pool:
         self._loops.close()
         if self._autoscaling is not None and self._autoscaling is not threading.current_thread():
             self._autoscaling.join()
+        if self._feed is not None:
+            self._feed.end_listening(FEED_END_S)
         with self._scaling:
             found = self._end_instances(0)
         self._close()
@@ -167,6 +186,49 @@ class Pool:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with noted_on(error):
             self.stop()
+
+    def begin_scaling(self, first: int, scaler: Autoscaler | Promise | None) -> None:
+        """Make the first instances, and scale from then on; raises why one could not attach: then it has stopped."""
+        try:
+            if first:
+                self.scale(first)
+        except BaseException:
+            self.stop()
+            raise
+        if isinstance(scaler, Promise):
+            self.keep_promise(scaler)
+        elif scaler is not None:
+            self.follow(scaler)
+
+    # ---- scaling by a promise --------------------------------------------------------------------------------------
+
+    def keep_promise(self, promise: Promise, look_s: float = PROMISE_LOOK_S) -> None:
+        """Scale so that no message waits longer than was promised, until the pool is stopped."""
+        assert self._attach is not None
+        self._least = 0
+        feed = self._feed = DemandFeed(self.listener.destination.name, self._attach)
+        self._autoscaling = self._loops.thread(
+            "scaling by a promise", lambda: self._keep(promise, feed, look_s), thread_name="raybroker-autoscaling"
+        )
+
+    def _keep(self, promise: Promise, feed: DemandFeed, look_s: float) -> None:
+        told = ""
+        while not self._over.wait(look_s):
+            demand = feed.now()
+            if demand is None:
+                continue
+            now = len(self._handles)
+            wanted = promise.wanted(demand, now)
+            self.reason = wanted.reason
+            try:
+                if wanted.workers != now:
+                    self.scale(wanted.workers)
+                    log.info("%s: %d instances, %d before: %s", self.listener.name, wanted.workers, now, wanted.reason)
+                told = ""
+            except BrokerError as error:
+                if str(error) != told and not self._over.is_set():
+                    log.warning("%s cannot be scaled now: %s", self.listener.name, error)
+                told = str(error)
 
     # ---- scaling by backlog ----------------------------------------------------------------------------------------
 
@@ -209,9 +271,16 @@ def _check(name: str, value: object) -> None:
 
 
 def check_scaling(
-    listener: Listener, instances: int | None, low: int | None, high: int | None, target: int | None
-) -> tuple[int, Autoscaler | None]:
+    listener: Listener,
+    instances: int | None,
+    low: int | None,
+    high: int | None,
+    target: int | None,
+    promise_s: float | None = None,
+) -> tuple[int, Autoscaler | Promise | None]:
     """(instances to begin with, how they are scaled); raises ConfigError for what does not go together."""
+    if promise_s is not None:
+        return _check_promise(listener, instances, low, high, target, promise_s)
     for name, value in (("instances", instances), ("min", low), ("max", high)):
         if value is not None:
             _check(name, value)
@@ -230,6 +299,31 @@ def check_scaling(
     if listener.destination.kind == "topic" and not (listener.shared and listener.durable):
         raise ConfigError("min=, max= and target_backlog= are for a queue, or for a shared durable subscription")
     return first, Autoscaler(low, high, target)
+
+
+def _check_promise(
+    listener: Listener,
+    instances: int | None,
+    low: int | None,
+    high: int | None,
+    target: int | None,
+    promise_s: float,
+) -> tuple[int, Promise]:
+    if target is not None:
+        raise ConfigError("promise_s= and target_backlog= are two ways to scale: leave one of them out")
+    if high is None:
+        raise ConfigError("max= is needed to scale by a promise: the most instances there may be")
+    if listener.destination.kind == "topic" or listener.destination.is_pattern:
+        raise ConfigError("promise_s= is for a queue; scale a subscription by target_backlog=")
+    for name, value in (("instances", instances), ("min", low)):
+        if value:
+            _check(name, value)
+    _check("max", high)
+    low = low or 0
+    first = low if instances is None else instances
+    if not low <= first <= high:
+        raise ConfigError(f"min={low}, instances={first}, max={high}: they are to ascend")
+    return first, Promise(low, high, check_promise_s(promise_s))
 
 
 STOP_TIMEOUT_S: Final = STOP_S + 5.0
