@@ -139,3 +139,44 @@ def test_a_task_with_a_transformation_that_dies_once_loses_and_doubles_nothing(
     assert ns(rows) == list(range(MESSAGES))
     assert not any(row["redelivered"] for row in rows)
     assert filled() == []
+
+
+def test_a_write_task_that_dies_on_its_way_stores_each_row_once(
+    filled: Callable[[], list[int]], tmp_path: Path
+) -> None:
+    import ray.data
+
+    from raybroker.data.writing import QueueSink
+
+    class DyingSink(QueueSink):
+        """Its first task dies behind its first transaction."""
+
+        def _rows(self, blocks: Any) -> Iterator[Any]:
+            for number, row in enumerate(super()._rows(blocks)):
+                if number == 1500 and not (tmp_path / "died").exists():
+                    (tmp_path / "died").touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield row
+
+    sink = DyingSink(QUEUE, "default", "id", None)
+    ray.data.range(4000, override_num_blocks=2).write_datasink(sink)
+    assert (tmp_path / "died").exists()
+    assert sorted(body for body in bodies() if isinstance(body, int)) == list(range(4000))
+    ray.data.range(1000, override_num_blocks=1).write_datasink(sink)  # Another execution is another write.
+    assert len(bodies()) == MESSAGES + 5000
+    assert list(bodies("raybroker-written")) == []
+
+
+def test_a_queue_is_written_to_another_round_by_round(filled: Callable[[], list[int]]) -> None:
+    read = source(until="stopped", round_messages=100, limit=MESSAGES).map(lambda row: {"twice": row["n"] * 2})
+    with rb.connect() as connection:
+        connection.admin().create_destination("queue", "doubled", hosting="shared")
+        rb.data.write_queue(read, "doubled")
+        assert sorted(body["twice"] for body in bodies("doubled")) == [2 * n for n in range(MESSAGES)]
+        connection.admin().destroy_destination("queue", "doubled")
+    assert filled() == []
+
+
+def bodies(queue: str = QUEUE) -> list[Any]:
+    with rb.connect() as connection:
+        return [message.body for message in connection.session().browser(queue)]
