@@ -111,7 +111,7 @@ def test_other_rows_than_before_are_refused(broker: Any, monkeypatch: pytest.Mon
     assert out() == [1, 2, 3]
     forget_write(connection, "w")
     monkeypatch.setattr(once, "HELD_S", 0.05)
-    with pytest.raises(IllegalStateError, match=r"no entry in the queue raybroker\.written"):
+    with pytest.raises(IllegalStateError, match="no entry in the queue raybroker-written"):
         TaskWriter(connection, "out", "w", "0").write_part(rows(1))
 
 
