@@ -2,6 +2,7 @@
 
     copy          one copy: its machine, its folder and its links, in a thread of its own; the entry
     copy_status   what a copy says of itself and, where it leads, of the others
+    replicated_store  the store of the host that runs where a copy leads
     copy_folder, copy_head, entry_form   what is on the disk
     links, link, message_form            what goes between copies
     images        files of a log that go to a copy which is too far behind; freed_space, which blocks are dead

@@ -21,7 +21,7 @@ from typing import Final
 from raybroker.copies.copy_folder import IMAGE_PREFIX, CopyBeginsAnewError, CopyFolder, JournalOptions
 from raybroker.copies.copy_status import CopyStatus, status_of
 from raybroker.copies.entry_form import body_of
-from raybroker.copies.freed_space import FreedBlocks, SpaceHints, living
+from raybroker.copies.freed_space import FreedBlocks, SpaceHints, living, spans_of
 from raybroker.copies.images import ImageSender, ImageSource, ImageTaker
 from raybroker.copies.link import LinkIdentity
 from raybroker.copies.links import Address, CopyLinks, CopyTls, LinksHeard
@@ -85,7 +85,6 @@ class CopyEvents:
     leads        it leads in this term; its log, read as after a restart, is what holds
     ended        it leads no more, and why: its host has to end at once
     not_elected  ``lead`` came to nothing, and why
-    released     where it leads: entries up to there may be answered for
     changed      what came of the request with that number to change the set; "": it is final
     failed       the copy has ended, and why: nothing more is saved, and its process has to end
     """
@@ -93,7 +92,6 @@ class CopyEvents:
     leads: Callable[[Term], None] = _unheard
     ended: Callable[[str], None] = _unheard
     not_elected: Callable[[str], None] = _unheard
-    released: Callable[[int], None] = _unheard
     changed: Callable[[int, str], None] = _unheard
     failed: Callable[[str], None] = _unheard
 
@@ -126,6 +124,7 @@ class Copy:
         """Held by whoever saves; the other lock may be taken inside of it, never the other way."""
         self._saves: deque[ev.ReplicaAction] = deque()
         self._trouble = self._over = ""
+        self._released: Callable[[], object] = _unheard
         self._lease = (0, 0)
         """From when until when messages may be given out, on the monotonic clock in milliseconds."""
         try:
@@ -218,6 +217,10 @@ class Copy:
         leading = self._replica.leading
         return 0 if leading is None else leading.released
 
+    def tell_released(self, released: Callable[[], object]) -> None:
+        """Call ``released`` whenever more is released, in any thread; it may not wait."""
+        self._released = released
+
     def may_dispatch(self) -> bool:
         """Return whether no other copy can lead: ask right before the effect."""
         since, until = self._lease
@@ -248,9 +251,14 @@ class Copy:
             yield from self._folder.reopen()
 
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
-        """Blocks are dead, which is released; the others are told."""
+        """Blocks are dead as of what the log has now: they go once that is committed, here and at the others."""
         found = list(ordinals)
-        self._folder.free(destination, found)
+        with self._lock:
+            last, committed = self._replica.last.index, self._replica.committed
+        if last == committed:
+            self._folder.free(destination, found)
+        else:
+            self._space.hints.add_own(Freed(last, destination, tuple(spans_of(sorted(found)))))
         self._space.freed.add(destination, found)
 
     @contextmanager
@@ -286,7 +294,7 @@ class Copy:
                 case ev.MakeSnapshot():
                     self._links.call(partial(self._send_image, action.to))
                 case ev.EntriesReleased():
-                    self._events.released(action.index)
+                    self._released()
                 case ev.LeaderBegan():
                     log.warning("[B1201] copy %s of %s leads, in term %d", self.id, self.place.key, action.term.number)
                     self._events.leads(action.term)
@@ -347,9 +355,14 @@ class Copy:
                         return
                     self._saves.popleft()
                     self._carry_out(self._replica.step(ev.SaveDone(token), self.now_ms()))
-                    committed, last = self._replica.committed, self._replica.last.index
-                self._folder.commit(committed)
-                self._space.hints.apply(last)
+                self._follow_commit()
+
+    def _follow_commit(self) -> None:
+        """More may be final: space that waited for that is free."""
+        with self._lock:
+            committed, last = self._replica.committed, self._saved_index()
+        self._folder.commit(committed)
+        self._space.hints.apply(last, min(committed, last))
 
     def _save(self, action: ev.ReplicaAction) -> int:
         folder = self._folder
@@ -361,6 +374,7 @@ class Copy:
                 folder.promise(action.term, action.damage)
                 return action.token
             case ev.CutLog():
+                self._space.hints.clear()
                 folder.cut(action.index)
                 return action.token
             case ev.InstallSnapshot():
@@ -401,14 +415,13 @@ class Copy:
     def _take_shell_message(self, sender: str, message: ShellMessage) -> None:
         with self._lock:
             followed = self._replica.leader == sender and self._replica.leading is None
-            last = self._replica.last.index
         if isinstance(message, ImageTaken):
             self._space.image_taken(sender, message)
         elif not followed or self._over:
             return
         elif isinstance(message, Freed | Living):
-            with self._saving:
-                kept = self._space.hints.add(message, self._saved_index(last))
+            with self._saving, self._lock:
+                kept = self._space.hints.add(message, self._saved_index(), self._replica.committed)
             if not kept:
                 self._links.drop_link(sender)
         else:
@@ -416,10 +429,10 @@ class Copy:
             if answer is not None:
                 self._links.send(sender, encode(answer))
 
-    def _saved_index(self, last: int) -> int:
+    def _saved_index(self) -> int:
         """Return where the journal ends: what waits to be saved is not in it."""
         waiting = [action for action in self._saves if isinstance(action, ev.SaveEntries)]
-        return waiting[0].entries[0].at.index - 1 if waiting else last
+        return waiting[0].entries[0].at.index - 1 if waiting else self._replica.last.index
 
     def _link_opened(self, other: str) -> None:
         """There is a link to another copy: where this one leads, it says which blocks live."""
@@ -427,7 +440,7 @@ class Copy:
             return
         with self._saving:
             with self._lock:
-                index = self._saved_index(self._replica.last.index)
+                index = self._saved_index()
             for part in living(index, self._folder.journal.live_ordinals()):
                 self._links.send(other, encode(part))
 
@@ -437,13 +450,14 @@ class Copy:
         self._take_event(ev.ReplicaTick())
         if self.leads:
             with self._lock:
-                released, others = self.released, [one for one in self._replica.members.copies if one != self.id]
-            for hint in self._space.freed.hints(released):
+                last = self._replica.last.index
+                others = [one for one in self._replica.members.copies if one != self.id]
+            for hint in self._space.freed.hints(last):
                 for other in others:
                     self._links.send(other, encode(hint))
         if self._saving.acquire(blocking=False):
             try:
-                self._folder.commit(self._replica.committed)
+                self._follow_commit()
                 self._tidy_follower()
             finally:
                 self._saving.release()

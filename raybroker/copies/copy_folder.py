@@ -36,6 +36,8 @@ from raybroker.store.journal.own_files import OwnFileOptions
 
 LOG_PREFIX: Final = "log-"
 IMAGE_PREFIX: Final = "image-"
+GROUP_BYTES_MAX: Final = 4 << 20
+"""Entries that a copy has missed are written together up to so much."""
 
 
 class CopyBeginsAnewError(StoreError):
@@ -144,15 +146,25 @@ class CopyFolder:
     def save_all(self, entries: Iterable[ReplicatedEntry], committed: int) -> None:
         """Append entries; durable on return.  StoreFullError: what is missing may be tried again, with those before."""
         last = self._ends[-1].index if self._ends else 0
+        group, nbytes = list[ReplicatedEntry](), 0
         for entry in entries:
-            if entry.at.index > last:
-                self._save(entry, committed)
+            if entry.at.index <= last:
+                continue
+            if group and (entry.at.index > committed or nbytes + entry.nbytes > GROUP_BYTES_MAX):
+                self._save_group(group, committed)
+                group, nbytes = [], 0
+            group.append(entry)
+            nbytes += entry.nbytes
+        if group:
+            self._save_group(group, committed)
 
-    def _save(self, entry: ReplicatedEntry, committed: int) -> None:
-        members = self._members
-        if entry.kind is EntryKind.MEMBERS:
-            members = unpacked_set(b"".join(entry.body))
-        packed = noted(entry, committed, members)
+    def _save_group(self, group: Sequence[ReplicatedEntry], committed: int) -> None:
+        """Append one entry, or several that are committed, which take one sync."""
+        entry, members = group[-1], self._members
+        for one in group:
+            if one.kind is EntryKind.MEMBERS:
+                members = unpacked_set(b"".join(one.body))
+        packed = noted(group, committed, members)
         first_seq = self.journal.log_end.seq
         if packed.checkpoint:
             self._checkpoint_index, before = entry.at.index, self._checkpoint_index

@@ -1,9 +1,9 @@
 """Space that a leader has let go: hints for the other copies, whose journals learn of it no other way.
 
 A copy that follows decides nothing and does not read what its log means, so it is told which blocks are dead.  A hint
-names the entry up to which the leader had committed: a copy whose log goes that far will never be asked for the block,
-and its own recovery finds the block's end in the log.  A hint that is lost costs space until there is a new link, when
-the leader says which of its blocks live, all of them, in parts.
+names the entry at which the leader's log ended: the end of the block is in the log up to there, so a copy lets it go
+once that entry is committed, and not before: until then another leader may still have the block.  A hint that is
+lost costs space until there is a new link, when the leader says which of its blocks live, in parts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FreedBlocks:
             self._freed.setdefault(destination, []).extend(ordinals)
 
     def hints(self, index: int) -> list[Freed]:
-        """Take what there is; ``index``: everything up to there is released."""
+        """Take what there is; ``index``: the log ends there."""
         with self._lock:
             freed, self._freed = self._freed, {}
         found: list[Freed] = []
@@ -77,7 +77,10 @@ def living(index: int, live: Mapping[int, Sequence[int]]) -> Iterator[Living]:
 
 
 class SpaceHints:
-    """Hints that a copy has got.  ``free`` lets blocks go; ``live`` says which there are, by destination."""
+    """Blocks that a copy may let go once it is sure, in any thread.
+
+    ``free`` lets blocks go; ``live`` says which there are, by destination.
+    """
 
     def __init__(
         self,
@@ -86,32 +89,53 @@ class SpaceHints:
     ) -> None:
         self._free = free
         self._live = live
+        self._lock = threading.Lock()
         self._waiting: deque[Freed | Living] = deque()
+        """What waits for the log to come so far."""
+        self._unsure: deque[Freed] = deque()
+        """What waits until that is committed: only then nobody will ask for the blocks."""
 
-    def add(self, hint: Freed | Living, last: int) -> bool:
+    def add(self, hint: Freed | Living, last: int, committed: int) -> bool:
         """Take a hint; ``last``: the log ends there.  False: there are too many, and none is known any more."""
-        if len(self._waiting) >= HINTS_MAX:
-            self._waiting.clear()
-            return False
-        self._waiting.append(hint)
-        self.apply(last)
+        with self._lock:
+            if len(self._waiting) + len(self._unsure) >= HINTS_MAX:
+                self._waiting.clear()
+                self._unsure.clear()
+                return False
+            self._waiting.append(hint)
+        self.apply(last, committed)
         return True
+
+    def add_own(self, hint: Freed) -> None:
+        """Blocks that this copy's own host has let go, which are freed like others: it may lead no more."""
+        with self._lock:
+            self._unsure.append(hint)
 
     def clear(self) -> None:
         """The log is another one."""
-        self._waiting.clear()
+        with self._lock:
+            self._waiting.clear()
+            self._unsure.clear()
 
-    def apply(self, last: int) -> None:
-        """Carry out what may be, now that the log ends at ``last``."""
-        while self._waiting and self._waiting[0].index <= last:
-            hint = self._waiting.popleft()
-            if isinstance(hint, Freed):
-                for first, end in hint.spans:
-                    self._free(hint.destination, range(first, end + 1))
-            elif hint.index == last:  # What came later is not in it.
-                self._free_others(hint)
+    def apply(self, last: int, committed: int) -> None:
+        """Carry out what may be, now that the log ends at ``last``, and is final up to ``committed``."""
+        if not self._waiting and not self._unsure:
+            return
+        with self._lock:
+            while self._waiting and self._waiting[0].index <= last:
+                hint = self._waiting.popleft()
+                if isinstance(hint, Freed):
+                    self._unsure.append(hint)
+                elif hint.index == last:  # What came later is not in it.
+                    self._unsure += self._dead(hint)
+            while self._unsure and self._unsure[0].index <= committed:
+                sure = self._unsure.popleft()
+                for first, end in sure.spans:
+                    self._free(sure.destination, range(first, end + 1))
 
-    def _free_others(self, hint: Living) -> None:
+    def _dead(self, hint: Living) -> list[Freed]:
+        """The blocks here that the leader does not have any more."""
+        found: list[Freed] = []
         for destination, ordinals in self._live().items():
             dead: list[int] = []
             spans = iter(hint.spans.get(destination, ()))
@@ -124,4 +148,5 @@ class SpaceHints:
                 if span is None or ordinal < span[0]:
                     dead.append(ordinal)
             if dead:
-                self._free(destination, dead)
+                found.append(Freed(hint.index, destination, tuple(spans_of(dead))))
+        return found

@@ -125,6 +125,7 @@ class Surroundings:
     relieved  called when senders need not wait any more for paging files
     report    takes a line for the log
     life      takes a row for each event of a message's life
+    may_dispatch  whether nobody else can be serving this host's messages, where its log has copies elsewhere
     """
 
     idle: Callable[[str, str], None] | None = None
@@ -135,6 +136,7 @@ class Surroundings:
     relieved: Callable[[], None] = unawaited
     report: Callable[[str], None] | None = None
     life: Callable[[dict[str, Any]], None] | None = None
+    may_dispatch: Callable[[], bool] | None = None
 
 
 class Host:
@@ -262,7 +264,14 @@ class Host:
         )
         self.transfer = MessageTransfer(executor, registry, self.transactions, self.cache, own, self._durations, codec)
         self.moves = MessageMoves(executor, registry, own, codec, clock, self.report)
-        self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters, self.memory.holds)
+        self.outgoing = ClientEffects(
+            executor,
+            self.attachments,
+            self.blocks,
+            self.meters,
+            self.memory.holds,
+            self._surroundings.may_dispatch,
+        )
         self._effects.register(self.outgoing.handlers())
         self._effects.register(
             {

@@ -26,6 +26,7 @@ __all__ = [
     "Forward",
     "Governed",
     "IncomingBody",
+    "LogCopies",
     "Memory",
     "Named",
     "Notice",
@@ -203,6 +204,29 @@ class Committer(Protocol):
 
     def close(self) -> None:
         """Finish what waits, then end."""
+        ...
+
+
+class LogCopies(Protocol):
+    """The copies of a host's log on other nodes: what the store has is not durable before they have it too.
+
+    Calls never wait, and may come in any thread.
+    """
+
+    def last_index(self) -> int:
+        """Return the entry of what the store committed last."""
+        ...
+
+    def released_index(self) -> int:
+        """Return the entry up to which as many copies as must have the log on disk."""
+        ...
+
+    def may_dispatch(self) -> bool:
+        """Return whether no other copy can be leading now: to be asked right before a message is handed out."""
+        ...
+
+    def tell_released(self, released: Callable[[], object]) -> None:
+        """Call ``released`` whenever more is released, in any thread."""
         ...
 
 

@@ -23,7 +23,7 @@ from raybroker.engine.measuring.disk_alarm import DiskAlarm
 from raybroker.engine.measuring.slow_store import SlowStoreLog
 from raybroker.engine.memory.pager import PageFiles
 from raybroker.engine.path.committer import EngineCalls, InlineCommitter, ThreadCommitter
-from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, Notice, Store
+from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, LogCopies, Notice, Store
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.disk_worker import DiskWorker
 from raybroker.hosting.durable import Changes
@@ -75,6 +75,8 @@ Lease = Callable[[Row], Awaitable[Row]]
 """Asks the broker for more of a pool, see broker.destinations.pools.BrokerPools.lease; raises a BrokerError."""
 LEASE_TIMEOUT_S: Final = 4.0
 """How long the broker may take to say whether a pool has room."""
+LEASE_LOOK_S: Final = 0.1
+"""How often a host whose log has copies looks whether it may hand out again what it withheld."""
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 """Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
 
@@ -92,6 +94,7 @@ class HostStorage:
     bodies  where large bodies are that come in pieces; None: they come whole
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
     disk    the directory whose disk may become full; None: the store is on none of this machine
+    copies  of the store's log on other nodes; None: there are none
     """
 
     store: Store
@@ -99,6 +102,7 @@ class HostStorage:
     bodies: BodyStore | None = None
     paging: Callable[[Post], PageFiles] | None = None
     disk: Path | None = None
+    copies: LogCopies | None = None
 
 
 @dataclass(frozen=True)
@@ -187,12 +191,14 @@ class HostService(HostPort):
                 relieved=self._relieved,
                 report=_report,
                 life=process.life,
+                may_dispatch=None if storage.copies is None else storage.copies.may_dispatch,
             ),
         )
         self.host.pools.quotas = dict(broker.quotas)
         self.host.policies.define(broker.policies)
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self._store = storage.store
+        self._copies = storage.copies
         self._committer: Committer | None = None
         self._slow_store: SlowStoreLog | None = None
         disk = storage.disk
@@ -257,9 +263,13 @@ class HostService(HostPort):
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
                 release=self.service.turn.release,
+                copies=self._copies,
             )
             clock = self.host.clock
             committer = ThreadCommitter(self._store, calls, clock.monotonic_ns, inline=inline)
+            if self._copies is not None:
+                self._copies.tell_released(partial(loop.call_soon_threadsafe, committer.finish_released))
+                self._loops.keep("dispatch where the log has copies", self._dispatch_again)
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)
         else:
             committer = InlineCommitter(self._store, failed=self.host.executor.fail)
@@ -309,6 +319,11 @@ class HostService(HostPort):
             was_low = low
             if self.host.meters.timing and ticks % ROUND_TRIP_TICKS == 0:
                 self.service.measure()
+
+    async def _dispatch_again(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_LOOK_S)
+            self.host.outgoing.dispatch_again()
 
     def _resize_buffer(self) -> None:
         if self.host.pager is not None:

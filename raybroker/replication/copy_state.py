@@ -42,9 +42,23 @@ class CopyState:
 
     promised   the highest term that this copy has promised itself to, saved or not
     committed  entries up to here are final, as far as is known here
+    spare_bytes  of entries that are kept besides, for copies that have just got a snapshot, or get one
     """
 
-    __slots__ = ("_held", "_lost", "_saved", "_token", "committed", "damage", "log", "me", "now_ms", "out", "promised")
+    __slots__ = (
+        "_held",
+        "_lost",
+        "_saved",
+        "_token",
+        "committed",
+        "damage",
+        "log",
+        "me",
+        "now_ms",
+        "out",
+        "promised",
+        "spare_bytes",
+    )
 
     def __init__(self, me: str, saved: SavedCopy, now_ms: int, kept_bytes: int = KEPT_BYTES) -> None:
         self.me = me
@@ -54,6 +68,7 @@ class CopyState:
         self.promised = saved.promised
         self.committed = max(saved.base.index, min(saved.committed, self.log.last.index))
         self.damage = saved.damage
+        self.spare_bytes = 0
         self._lost = saved.lost
         self._token = self._saved = 0
         self._held: deque[tuple[int, Then]] = deque()
@@ -121,4 +136,4 @@ class CopyState:
     def commit(self, index: int) -> None:
         """Entries up to ``index`` are final."""
         self.committed = max(self.committed, index)
-        self.log.forget(self.committed)
+        self.log.forget(self.committed, self.spare_bytes)

@@ -36,6 +36,9 @@ APPEND_ENTRIES: Final = 64
 PROMOTE_LAG: Final = 64
 """Entries that a learner may lack when it gets its vote."""
 NEVER_MS: Final = -(1 << 60)
+SPARE_SHARE: Final = 3
+"""While a copy gets a snapshot, and until it has caught up, so many times more entries are kept than otherwise: what
+came meanwhile would be gone before it can ask for it."""
 
 
 class CopyPace(StrEnum):
@@ -60,6 +63,7 @@ class CopyProgress:
     round        how often it was begun anew with: answers to earlier messages say nothing of what it has
     mends        number of the damage that it has to be healed of, 0 without one
     trouble      why it cannot be brought up to date, for people
+    catches_up   it gets a snapshot, or has got one and lacks what came meanwhile
     """
 
     next: int
@@ -73,6 +77,7 @@ class CopyProgress:
     round: int = 0
     mends: int = 0
     trouble: str = ""
+    catches_up: bool = False
 
     def probe(self, index: int) -> None:
         """Begin anew behind ``index``."""
@@ -169,6 +174,7 @@ class Leading:
 
     def resign(self) -> None:
         """This copy does not lead any more."""
+        self._state.spare_bytes = 0
         for request in self._asked.values():
             self._state.out.append(
                 SetChanged(request, "the leader ended before the change was final: look, and ask again")
@@ -220,6 +226,9 @@ class Leading:
             copy.probe(copy.matched)
             copy.pace = CopyPace.STREAMING
         copy.next = max(copy.next, copy.matched + 1)
+        if copy.catches_up and copy.matched + PROMOTE_LAG >= self._state.committed:
+            copy.catches_up = False
+            self._keep_entries()
         self._advance()
         self._send(sender, copy)
 
@@ -256,6 +265,8 @@ class Leading:
     def tick(self) -> None:
         """Send heartbeats, and ask copies anew that are silent."""
         now_ms = self._state.now_ms
+        if self._state.spare_bytes:
+            self._keep_entries()
         for name, copy in self.copies.items():
             if copy.pace is CopyPace.INSTALLING:
                 if now_ms - copy.asked_ms >= SNAPSHOT_RESEND_MS:
@@ -303,7 +314,16 @@ class Leading:
 
     # ---- snapshots
 
+    def _keep_entries(self) -> None:
+        """Keep more entries while a copy catches up that is heard of."""
+        state = self._state
+        heard_ms = state.now_ms - 2 * SNAPSHOT_RESEND_MS
+        catches_up = any(copy.catches_up and copy.answered_ms >= heard_ms for copy in self.copies.values())
+        state.spare_bytes = SPARE_SHARE * state.log.kept_bytes if catches_up else 0
+
     def _install(self, name: str, copy: CopyProgress) -> None:
+        copy.catches_up = True
+        self._keep_entries()
         copy.probe(copy.matched)
         copy.pace = CopyPace.INSTALLING
         copy.asked_ms = self._state.now_ms

@@ -26,7 +26,7 @@ class ReplicaLog:
     Raises StoreDamagedError when the entries do not follow each other.
     """
 
-    __slots__ = ("_entries", "_kept_bytes", "_sets", "base", "nbytes")
+    __slots__ = ("_entries", "_sets", "base", "kept_bytes", "nbytes")
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ReplicaLog:
     ) -> None:
         self.base = base
         self.nbytes = 0
-        self._kept_bytes = kept_bytes
+        self.kept_bytes = kept_bytes
         self._entries: list[ReplicatedEntry] = []
         self._sets: list[tuple[int, ReplicaSet]] = [(base.index, members)]
         for entry in entries:
@@ -86,13 +86,15 @@ class ReplicaLog:
         while self._sets[-1][0] > index:
             self._sets.pop()
 
-    def forget(self, committed: int) -> None:
-        """Let go the oldest committed entries, down to what is kept for copies that missed them."""
-        if self.nbytes <= self._kept_bytes or committed <= self.base.index:
+    def forget(self, committed: int, spare_bytes: int = 0) -> None:
+        """Let go the oldest committed entries, down to what is kept for copies that missed them, and ``spare_bytes``
+        more."""
+        kept_bytes = self.kept_bytes + spare_bytes
+        if self.nbytes <= kept_bytes or committed <= self.base.index:
             return
         gone, left = 0, self.nbytes
         for entry in islice(self._entries, committed - self.base.index):
-            if left <= self._kept_bytes // 2:
+            if left <= kept_bytes // 2:
                 break
             left -= entry.nbytes + ENTRY_BYTES
             gone += 1

@@ -43,6 +43,7 @@ class ClientEffects:
     """Carries out what a producer or consumer is told; an effect for an attachment that has ended is dropped.
 
     ``holds``: what a producer, by attachment, is told that is to wait although its destination would let it send.
+    ``may_dispatch``: nobody else can be serving the same messages; None: nobody ever can.
     """
 
     def __init__(
@@ -52,12 +53,16 @@ class ClientEffects:
         blocks: BlockReader,
         usage: Meters,
         holds: Callable[[int], str],
+        may_dispatch: Callable[[], bool] | None = None,
     ) -> None:
         self._executor = executor
         self._live = attachments.by_number
         self._blocks = blocks
         self._usage = usage
         self._holds = holds
+        self._may_dispatch = may_dispatch
+        self._withheld = False
+        """Deliveries wait until nobody else can be serving the same messages."""
         self._picked: tuple[Block, int, tuple[Buffer, ...]] | None = None
         """The last selection of a block: subscribers with equal selectors get the same one after another."""
 
@@ -87,10 +92,25 @@ class ClientEffects:
         # The effect may have waited for the disk: meanwhile the consumer has gone, or begun anew with larger tags.
         if attachment is None or effect.tag < attachment.first_tag:
             return
-        if not attachment.eager and (attachment.outbox.waiting or attachment.peer.congested()):
+        withheld = self._may_dispatch is not None and not self._dispatches()
+        if withheld or (not attachment.eager and (attachment.outbox.waiting or attachment.peer.congested())):
             attachment.outbox.waiting.append((attachment, effect))
         else:
             self._hand_over(attachment, effect)
+
+    def _dispatches(self) -> bool:
+        """Whether messages may be handed out; once they may not, none is until :meth:`dispatch_again`."""
+        if not self._withheld and self._may_dispatch is not None and not self._may_dispatch():
+            self._withheld = True
+        return not self._withheld
+
+    def dispatch_again(self) -> None:
+        """Hand out what was withheld because another one could have been serving the same messages, if none can now;
+        called several times a second where the log has copies elsewhere."""
+        if self._withheld and self._may_dispatch is not None and self._may_dispatch():
+            self._withheld = False
+            for outbox in {id(one.outbox): one.outbox for one in self._live.values() if one.outbox.waiting}.values():
+                self.writable(outbox)
 
     def _acked(self, destination: Destination, effect: Acked) -> None:
         attachment = self._live.get(effect.attachment)
@@ -178,9 +198,11 @@ class ClientEffects:
         self._executor.undisturbed(partial(self._hand_over_waiting, outbox))
 
     def _hand_over_waiting(self, outbox: Outbox) -> None:
+        if not self._dispatches():
+            return
         waiting, outbox.waiting = outbox.waiting, []
         for index, (attachment, effect) in enumerate(waiting):
-            if attachment.peer.congested():
+            if attachment.peer.congested() and not attachment.eager:
                 outbox.waiting += waiting[index:]
                 return
             if attachment.number not in self._live:

@@ -9,6 +9,9 @@ ends the thread for good and is reported once: nothing of the failed batch, and 
 The one is StoreFullError: nothing of the group was written, so it waits and is tried again, and meanwhile the engine is
 asked for a checkpoint.  A checkpoint supersedes the notes before it, so when it has come it is written in their place:
 that takes room that is kept for it, and gives back the room of what it supersedes.
+
+Where the log has copies on other nodes, a group that is durable here waits until as many copies have it as must.  What
+waits for them is pending as well, so that nothing more is taken from producers when they do not answer.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from raybroker.engine.ports import Store
+from raybroker.engine.ports import LogCopies, Store
 from raybroker.model import histogram
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
@@ -168,6 +171,7 @@ class EngineCalls(NamedTuple):
     failed    the store has failed, and nothing is committed any more
     full      the store has no room for what is next
     release   calls those who wait for one group, in order, in the engine's thread
+    copies    of the log on other nodes; None: there are none
     """
 
     post: Callable[[Done], object]
@@ -176,6 +180,7 @@ class EngineCalls(NamedTuple):
     failed: Callable[[BrokerError], None]
     full: Callable[[StoreFullError], None]
     release: Callable[[Sequence[Done]], None] = release_each
+    copies: LogCopies | None = None
 
 
 class MeasuredStore:
@@ -317,8 +322,9 @@ class ThreadCommitter:
         self._engine = engine
         self._here = InlineLimit(INLINE_NS_MAX if inline else -1)
         self._waiting = CommitQueue()
-        self._committed: deque[tuple[list[Batch], int]] = deque()
-        """Groups that are durable, with their bytes, and those who wait for them have not been told."""
+        self._committed: deque[tuple[list[Batch], int, int]] = deque()
+        """Groups that are durable here, with their bytes and the entry that copies must have before those who wait for
+        them are told; 0 without copies."""
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._busy = False
@@ -367,6 +373,10 @@ class ThreadCommitter:
                 self._busy = self._tidying = True
                 self._wake.notify()
 
+    def finish_released(self) -> None:
+        """More copies have the log: tell those who waited for that.  Called in the engine's thread."""
+        self._finish()
+
     def close(self) -> None:
         """Finish what waits, then end the thread."""
         with self._lock:
@@ -396,7 +406,7 @@ class ThreadCommitter:
         if not self._commit(group, self._engine.failed, self._engine.full, size):
             return
         self._here.took(self._store.last_ns)
-        self._committed.append((group, size))
+        self._committed.append((group, size, self._entry()))
         self._finish()
 
     # ---- in the thread ---------------------------------------------------------------------------------------------
@@ -430,7 +440,7 @@ class ThreadCommitter:
                 self._wait_for_room()
                 continue
             self._here.elsewhere()
-            self._committed.append((group, size))
+            self._committed.append((group, size, self._entry()))
             self._engine.post(self._finish)
             if not self._tidy_up():
                 return
@@ -490,6 +500,10 @@ class ThreadCommitter:
             return False
         return True
 
+    def _entry(self) -> int:
+        copies = self._engine.copies
+        return 0 if copies is None else copies.last_index()
+
     def _die(self, error: Exception, failed: Callable[[BrokerError], object]) -> None:
         with self._lock:
             self._dead = True
@@ -500,8 +514,10 @@ class ThreadCommitter:
     def _finish(self) -> None:
         """Say of all groups that are durable that they are, in order: in the engine's thread, which alone counts what
         is pending.  It may commit a group before it comes to what the other thread has posted of an earlier one."""
-        while self._committed:
-            group, size = self._committed.popleft()
+        copies = self._engine.copies
+        released = 0 if copies is None else copies.released_index()
+        while self._committed and self._committed[0][2] <= released:
+            group, size, _ = self._committed.popleft()
             self.pending_bytes -= size
             relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
             if relieved:

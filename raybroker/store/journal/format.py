@@ -185,6 +185,29 @@ def with_note(packed: Packed, meta: bytes) -> Packed:
     )
 
 
+def joined(parts: Sequence[Packed]) -> Packed:
+    """One batch of the entries of several, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    rows, metas, payloads, blocks, offset = list[bytes](), list[bytes](), list[Buffer](), list[JournalBlockRow](), 0
+    for part in parts:
+        end = part.count * ROW_BYTES
+        rows.append(part.body[:end])
+        metas.append(part.body[end:])
+        payloads += part.payloads
+        blocks += [block._replace(offset=block.offset + offset) for block in part.blocks]
+        offset += part.payload_bytes
+    return Packed(
+        sum([part.count for part in parts]),
+        b"".join((*rows, *metas)),
+        payloads,
+        offset,
+        blocks,
+        checkpoint=any(part.checkpoint for part in parts),
+        compressed=any(part.compressed for part in parts),
+    )
+
+
 NOTHING: Final = Packed(0, b"", [], 0, [], checkpoint=False, compressed=False)
 """A batch without entries, for what is only a note."""
 

@@ -119,7 +119,7 @@ def test_a_copy_that_was_away_gets_what_it_missed() -> None:
 
 def test_a_copy_that_missed_more_than_is_kept_gets_a_snapshot() -> None:
     group, leader = led()
-    leader._state.log._kept_bytes = 2_000
+    leader._state.log.kept_bytes = 2_000
     group.away = {"c"}
     for _ in range(50):
         group.feed("a", ev.AppendBatch((b"x" * 100,)))
@@ -147,7 +147,7 @@ def test_a_lost_message_is_sent_again() -> None:
 
 def test_a_silent_copy_costs_no_snapshot() -> None:
     group, leader = led()
-    leader._state.log._kept_bytes = 2_000
+    leader._state.log.kept_bytes = 2_000
     group.away = {"c"}
     for _ in range(50):
         group.feed("a", ev.AppendBatch((b"x" * 100,)))

@@ -1,0 +1,334 @@
+"""Three copies over real sockets and folders: who leads, what is confirmed, what a fault leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raybroker.copies.copy import Copy, CopyPlace
+from raybroker.copies.replicated_store import ReplicatedStore
+from raybroker.model.blocks.record import LogEntry
+from raybroker.model.errors import ConfigError, StoreError
+from raybroker.replication.replica_set import MemberChange
+from raybroker.store.journal.format import pack_entries
+from tests.unit.copies.disks import block, checkpoint
+from tests.unit.copies.rig import SECRET, Group, Node, until
+
+Make = Callable[..., Group]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Group] = []
+
+    def group(**options: int) -> Group:
+        made.append(Group(tmp_path, **options))
+        return made[-1]
+
+    yield group
+    for one in made:
+        one.close()
+
+
+def append(node: Node, *entries: LogEntry) -> int:
+    return node.runs.append(pack_entries(entries))
+
+
+def confirmed(node: Node, *entries: LogEntry) -> None:
+    index = append(node, *entries)
+    until(lambda: node.runs.released >= index, f"entry {index} is released: {node.runs.status()}")
+
+
+def blocks(node: Node) -> set[int]:
+    return set(node.runs.journal.live_ordinals().get(1, ()))
+
+
+def test_what_a_majority_has_is_released(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    confirmed(leader, block(1))
+    group.agree()
+    assert [blocks(node) for node in group.nodes] == [{1}] * 3
+    status = leader.runs.status()
+    assert (status.role, status.leader, status.lease) == ("LEADER", leader.runs.id, status.lease)
+    assert sorted(one.copy for one in status.copies) == sorted(node.runs.id for node in group.nodes)
+    assert all(one.connected and one.behind == 0 for one in status.copies)
+
+
+def test_nothing_is_released_without_a_majority(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    others = [node for node in group.nodes if node is not leader]
+    for node in others:
+        node.kill()
+    index = append(leader, block(1))
+    time.sleep(0.7)
+    assert leader.runs.released < index
+    others[0].begin()
+    until(lambda: leader.runs.released >= index, "the entry is released when there is a majority again")
+
+
+def test_one_of_three_may_be_away(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    away = next(node for node in group.nodes if node is not leader)
+    away.kill()
+    for ordinal in range(1, 20):
+        confirmed(leader, block(ordinal))
+    away.begin()
+    group.agree()
+    assert blocks(away) == set(range(1, 20))
+
+
+def test_the_lease_ends_without_answers_and_comes_again(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    until(leader.runs.may_dispatch, "the lease of a new leader begins")
+    group.isolate(leader.number)
+    began = time.monotonic()
+    until(lambda: not leader.runs.may_dispatch(), "the lease ends")
+    assert time.monotonic() - began < 4.0
+    group.mend()
+    until(leader.runs.may_dispatch, "the lease comes again", 15)
+
+
+def test_a_leader_that_was_cut_off_is_followed_by_another_and_loses_what_nobody_confirmed(make: Make) -> None:
+    group = make()
+    old = group.led()
+    confirmed(old, block(1))
+    group.agree()
+    group.isolate(old.number)
+    lost = append(old, block(2))
+    others = [node.number for node in group.nodes if node is not old]
+    time.sleep(1.6)  # The others have heard it until now.
+    new = group.led(others)
+    confirmed(new, block(3))
+    assert old.runs.released < lost
+    group.mend()
+    until(lambda: not old.runs.leads, "the old leader hears of the new one", 15)
+    assert any(told.startswith("ended") for told in old.told)
+    group.agree()
+    assert [blocks(node) for node in group.nodes] == [{1, 3}] * 3
+    with pytest.raises(StoreError, match="leads no more"):
+        append(old, block(4))
+
+
+def test_a_power_cut_of_all_loses_nothing_that_was_confirmed(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    for ordinal in range(1, 12):
+        confirmed(leader, block(ordinal, 3000))
+    for node in group.nodes:
+        node.kill()
+    for node in group.nodes:
+        node.begin()
+    leader = group.led()
+    assert blocks(leader) == set(range(1, 12))
+    confirmed(leader, block(12))
+    group.agree()
+
+
+def test_a_copy_that_is_far_behind_gets_the_files(make: Make) -> None:
+    group = make(kept=64 << 10)
+    leader = group.led()
+    confirmed(leader, block(1))
+    away = next(node for node in group.nodes if node is not leader)
+    away.kill()
+    for ordinal in range(2, 60):
+        confirmed(leader, block(ordinal, 8000))
+    away.begin()
+    group.agree()
+    assert blocks(away) == set(range(1, 60))
+    assert (away.folder / "log-2").exists()
+    for ordinal in range(1, 60):
+        assert away.runs.journal.read(1, ordinal) == leader.runs.journal.read(1, ordinal)
+    confirmed(leader, block(60))
+    group.agree()
+
+
+def test_a_removed_disk_is_replaced_by_a_copy_that_learns(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    for ordinal in range(1, 40):
+        confirmed(leader, block(ordinal, 5000))
+    gone = next(node for node in group.nodes if node is not leader)
+    old = gone.runs.id
+    gone.kill()
+    gone.wipe()
+    gone.begin()
+    assert gone.runs.id != old
+    assert not gone.runs.report().fit
+    for request, (change, copy) in enumerate(
+        [(MemberChange.ADD, gone.runs.id), (MemberChange.PROMOTE, gone.runs.id), (MemberChange.REMOVE, old)], 1
+    ):
+
+        def asked(request: int = request, change: MemberChange = change, copy: str = copy) -> bool:
+            done = f"changed {request} "
+            if done in leader.told:
+                return True
+            leader.told[:] = [told for told in leader.told if not told.startswith(done)]
+            leader.runs.change(change, copy, request)
+            time.sleep(0.3)
+            return done in leader.told
+
+        until(asked, f"{change} is done: {leader.told}")
+    group.agree()
+    assert set(leader.runs.status().voters) == {node.runs.id for node in group.nodes}
+    assert blocks(gone) == set(range(1, 40))
+    assert gone.runs.report().fit
+
+
+def test_a_damaged_copy_has_no_vote_until_a_leader_has_healed_it(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    for ordinal in range(1, 30):
+        confirmed(leader, block(ordinal, 2000))
+    group.agree()
+    hurt = next(node for node in group.nodes if node is not leader)
+    hurt.kill()
+    segment = hurt.folder / "log-1" / "segment-000001"
+    with segment.open("r+b") as raw:
+        raw.seek(512)
+        data = raw.read(64)
+        raw.seek(512)
+        raw.write(bytes(byte ^ 1 for byte in data))
+    hurt.begin()
+    group.agree()
+    until(lambda: hurt.runs.report().fit, "it is healed")
+    assert blocks(hurt) == set(range(1, 30))
+
+
+def test_a_full_disk_of_one_copy_stops_nobody(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    full = next(node for node in group.nodes if node is not leader)
+    full.io.full = True
+    for ordinal in range(1, 60):
+        confirmed(leader, block(ordinal, 8000))
+    until(lambda: full.runs.status().trouble, "it says that its disk is full")
+    full.io.full = False
+    group.agree()
+    assert full.runs.status().trouble == ""
+
+
+def test_a_leader_takes_no_batch_that_its_disk_has_no_room_for(make: Make) -> None:
+    from raybroker.model.errors import StoreFullError
+
+    group = make()
+    leader = group.led()
+    store = ReplicatedStore(leader.runs)
+    leader.io.full = True
+    last, ordinal = leader.runs.report().last, 0
+
+    def fill() -> None:
+        nonlocal last, ordinal
+        while ordinal < 100:
+            ordinal += 1
+            store.commit([block(ordinal, 20_000)])
+            last = leader.runs.report().last
+
+    with pytest.raises(StoreFullError):
+        fill()
+    assert leader.runs.report().last == last
+    leader.io.full = False
+    store.commit([block(ordinal, 20_000)])
+    group.agree()
+
+
+def test_blocks_that_are_dead_at_the_leader_go_at_the_others(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    store = ReplicatedStore(leader.runs)
+    for ordinal in range(1, 50):
+        store.commit([block(ordinal, 8000)])
+    store.free(1, range(1, 40))
+    confirmed(leader, checkpoint(b"forty to forty-nine are owed"))
+    until(lambda: all(blocks(node) == set(range(40, 50)) for node in group.nodes), "they are free everywhere")
+    segments = [node.runs.journal.stats().segments for node in group.nodes]
+    until(lambda: all(node.runs.journal.stats().segments <= max(segments) for node in group.nodes), "space is back")
+
+
+def test_a_copy_that_was_away_learns_which_blocks_are_dead(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    store = ReplicatedStore(leader.runs)
+    for ordinal in range(1, 10):
+        store.commit([block(ordinal)])
+    group.agree()
+    away = next(node for node in group.nodes if node is not leader)
+    away.kill()
+    store.free(1, [2, 3, 7])
+    confirmed(leader, block(10))
+    time.sleep(0.3)
+    away.begin()
+    until(lambda: blocks(away) == {1, 4, 5, 6, 8, 9, 10}, "it is told what lives")
+
+
+def test_a_host_that_leads_finds_what_was_stored(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    for ordinal in range(1, 6):
+        confirmed(leader, block(ordinal))
+    group.agree()
+    leader.kill()
+    new = group.led([node.number for node in group.nodes if node is not leader])
+    store = ReplicatedStore(new.runs)
+    found = list(store.recover())
+    assert [(entry.destination, entry.ordinal) for entry in found] == [(1, ordinal) for ordinal in range(1, 6)]
+    store.commit([block(6)])
+    assert store.read(1, 6) == bytes([6]) * 100 + b"end"
+
+
+def test_the_secret_opens_the_way_and_nothing_else_does(make: Make, tmp_path: Path) -> None:
+    group = make()
+    leader = group.led()
+    stranger = Copy(CopyPlace(tmp_path / "s", "nodeX", "broker/host"), b"another secret")
+    address = stranger.serve()
+    assert leader.address is not None
+    stranger.know({leader.runs.id: leader.address})
+    leader.runs.know({stranger.id: address})
+    stranger.lead()
+    leader.runs._links.send(stranger.id, [b"\0\0\0\0\1"])
+    time.sleep(0.5)
+    assert stranger.id not in leader.runs._links.connected()
+    assert not stranger._links.connected()
+    stranger.shut_down()
+    other = Copy(CopyPlace(tmp_path / "o", "nodeY", "broker/other"), SECRET)
+    other.serve()
+    other.know({leader.runs.id: leader.address})
+    other._links.send(leader.runs.id, [b"\0\0\0\0\1"])
+    time.sleep(0.3)
+    assert not other._links.connected()
+    other.shut_down()
+
+
+def test_a_log_is_begun_once(make: Make) -> None:
+    group = make()
+    group.led()
+    ids = [node.runs.id for node in group.nodes]
+    with pytest.raises(ConfigError, match="is not new"):
+        group.nodes[0].runs.found([*ids[:2], "somebody"])
+    with pytest.raises(ConfigError, match="is not new"):
+        group.nodes[0].runs.found(ids)
+
+
+def test_appends_of_one_committer_and_events_of_the_links_go_side_by_side(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    done: list[int] = []
+
+    def commit() -> None:
+        done.extend(append(leader, block(ordinal)) for ordinal in range(1, 200))
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    while thread.is_alive():
+        leader.runs.status()
+        leader.runs.report()
+    thread.join()
+    assert done == list(range(done[0], done[0] + 199))
+    group.agree()
