@@ -124,9 +124,7 @@ class Copy:
         """Held by whoever saves; the other lock may be taken inside of it, never the other way."""
         self._saves: deque[ev.ReplicaAction] = deque()
         self._trouble = self._over = ""
-        self._released: Callable[[], object] = _unheard
-        self._lease = (0, 0)
-        """From when until when messages may be given out, on the monotonic clock in milliseconds."""
+        self._host = _HostCalls()
         try:
             self._replica = self._loaded()
         except BaseException:
@@ -187,7 +185,7 @@ class Copy:
         """End: what was submitted is saved, links end, the folder is let go."""
         with self._saving, self._lock:
             already, self._over = self._over, self._over or "the copy is closed"
-            self._lease = (0, 0)
+            self._host.lease = (0, 0)
         self._space.stop_senders()
         self._links.shut_down()
         self._supervisor.close()
@@ -219,11 +217,11 @@ class Copy:
 
     def tell_released(self, released: Callable[[], object]) -> None:
         """Call ``released`` whenever more is released, in any thread; it may not wait."""
-        self._released = released
+        self._host.released = released
 
     def may_dispatch(self) -> bool:
         """Return whether no other copy can lead: ask right before the effect."""
-        since, until = self._lease
+        since, until = self._host.lease
         return since <= self.now_ms() < until
 
     def append(self, packed: Packed) -> int:
@@ -294,7 +292,7 @@ class Copy:
                 case ev.MakeSnapshot():
                     self._links.call(partial(self._send_image, action.to))
                 case ev.EntriesReleased():
-                    self._released()
+                    self._host.released()
                 case ev.LeaderBegan():
                     log.warning("[B1201] copy %s of %s leads, in term %d", self.id, self.place.key, action.term.number)
                     self._events.leads(action.term)
@@ -312,9 +310,9 @@ class Copy:
     def _follow_lease(self) -> None:
         leading = self._replica.leading
         if leading is None or leading.released < leading.began:
-            self._lease = (0, 0)
+            self._host.lease = (0, 0)
         else:
-            self._lease = (leading.dispatch_from_ms, leading.lease_until_ms())
+            self._host.lease = (leading.dispatch_from_ms, leading.lease_until_ms())
 
     def _has_ended(self) -> bool:
         return bool(self._over)
@@ -323,7 +321,7 @@ class Copy:
         """Nothing is done any more."""
         if not self._over:
             self._over = reason
-            self._lease = (0, 0)
+            self._host.lease = (0, 0)
             self._saves.clear()
             log.critical("[B3202] copy %s of %s has ended: %s", self.id, self.place.key, reason)
             self._events.failed(reason)
@@ -500,6 +498,18 @@ class Copy:
         sender = ImageSender(int.from_bytes(self._means.entropy(4), "little"), source)
         if self._space.begin_sending(to, sender):
             self._supervisor.thread(f"an image for copy {to}", sender.run, thread_name="raybroker-image")
+
+
+class _HostCalls:
+    """What the host of a leader is told.
+
+    released  called whenever more is released
+    lease     from when until when messages may be given out, on the monotonic clock in milliseconds
+    """
+
+    def __init__(self) -> None:
+        self.released: Callable[[], object] = _unheard
+        self.lease = (0, 0)
 
 
 class _Space:

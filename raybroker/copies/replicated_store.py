@@ -7,11 +7,11 @@ for that.  Bodies in pieces have files of their own, which are not in the log: t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from raybroker.copies.copy import Copy
 from raybroker.copies.message_form import FRAME_BYTES_MAX
-from raybroker.model.blocks.record import EntryRun, LogEntry, StoreStats
+from raybroker.model.blocks.record import EntryRun, LogEntry
 from raybroker.model.errors import StoreError, StoreFullError
 from raybroker.store.journal.format import pack_entries
 
@@ -20,12 +20,15 @@ BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX - (1 << 20)
 
 
 class ReplicatedStore:
-    """The store of ``copy``, which leads; see ``raybroker.engine.ports.Store`` and ``LogCopies``."""
+    """The store of ``copy``, which leads; see ``raybroker.engine.ports.Store`` and ``LogCopies``.
+
+    What is not said here is asked of the copy's journal, which is another one after each opening.
+    """
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
         self._last = 0
-        self._closed = False
+        self._over = False
 
     # ---- LogCopies
 
@@ -43,11 +46,11 @@ class ReplicatedStore:
 
     # ---- Store
 
-    @property
-    def incarnation(self) -> int:
-        return self._copy.journal.incarnation
+    def __getattr__(self, name: str) -> Any:
+        return self._leave if name == "close" else getattr(self._copy.journal, name)
 
     def recover(self) -> Iterator[LogEntry]:
+        """Open the journal as after a restart, and give back what it has."""
         for found in self.recover_runs():
             if isinstance(found, EntryRun):
                 yield from found.entries()
@@ -55,10 +58,12 @@ class ReplicatedStore:
                 yield found
 
     def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
+        """Do what :meth:`recover` does, with blocks that are side by side together."""
         return self._copy.recover_runs()
 
     def commit(self, entries: Sequence[LogEntry]) -> None:
-        if self._closed:
+        """Append an entry to the log: durable here on return, and released later."""
+        if self._over:
             raise StoreError("the store is closed")
         if not entries:
             return
@@ -70,50 +75,15 @@ class ReplicatedStore:
             raise StoreFullError(f"no room for a batch of {packed.nbytes} bytes in {self._copy.journal.directory}")
         self._last = self._copy.append(packed)
 
-    def read(self, destination: int, ordinal: int) -> bytes:
-        return self._copy.journal.read(destination, ordinal)
-
-    def salvage(self, destination: int, ordinal: int) -> bytes:
-        return self._copy.journal.salvage(destination, ordinal)
-
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
+        """These blocks are dead, as of what was committed."""
         self._copy.free(destination, ordinals)
 
-    def checkpoint_due(self) -> bool:
-        return self._copy.journal.checkpoint_due()
-
-    def checkpoint_helps(self) -> bool:
-        return self._copy.journal.checkpoint_helps()
-
-    def tidy_helps(self) -> bool:
-        return self._copy.journal.tidy_helps()
-
     def maintain(self, budget_bytes: int) -> bool:
+        """Reclaim space; True when more is left to do."""
         with self._copy.saving() as folder:
             return folder.journal.maintain(budget_bytes)
 
-    def compact(self) -> None:
-        self._copy.journal.compact()
-
-    @property
-    def compacting(self) -> bool:
-        return self._copy.journal.compacting
-
-    def usage(self) -> dict[int, tuple[int, int]]:
-        return self._copy.journal.usage()
-
-    def plain_because(self) -> str:
-        return ""
-
-    def has_room(self, nbytes: int) -> bool:
-        return self._copy.journal.has_room(nbytes)
-
-    def stats(self) -> StoreStats:
-        return self._copy.journal.stats()
-
-    def notices(self) -> list[str]:
-        return self._copy.journal.notices()
-
-    def close(self) -> None:
-        """The journal stays open: it is the copy's."""
-        self._closed = True
+    def _leave(self) -> None:
+        """The host ends; the journal stays open, because it is the copy's."""
+        self._over = True

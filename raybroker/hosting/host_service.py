@@ -197,8 +197,7 @@ class HostService(HostPort):
         self.host.pools.quotas = dict(broker.quotas)
         self.host.policies.define(broker.policies)
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
-        self._store = storage.store
-        self._copies = storage.copies
+        self._storage = storage
         self._committer: Committer | None = None
         self._slow_store: SlowStoreLog | None = None
         disk = storage.disk
@@ -236,9 +235,9 @@ class HostService(HostPort):
         self.transactions = TransactionsPort(host.transactions, changes)
         self.handover = HandoverPort(host.registry, host.transfer, host.memory.require, changes)
         self.pools = PoolsPort(host.pools, host.policies, host.registry, host.administration)
-        self.store = StorePort(self._store, host.executor, host.registry, host.compression, changes)
+        self.store = StorePort(self._storage.store, host.executor, host.registry, host.compression, changes)
         self.figures = FiguresPort(
-            host.metrics, host.registry, host.meters, self._store, clock, self._own_metrics, host.incarnation
+            host.metrics, host.registry, host.meters, self._storage.store, clock, self._own_metrics, host.incarnation
         )
         self.why = WhyPort(lambda: host.explaining)
         self.process = ProcessPort(self._state, self._reconfigure, self._memory, host.memory)
@@ -263,16 +262,16 @@ class HostService(HostPort):
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
                 release=self.service.turn.release,
-                copies=self._copies,
+                copies=self._storage.copies,
             )
             clock = self.host.clock
-            committer = ThreadCommitter(self._store, calls, clock.monotonic_ns, inline=inline)
-            if self._copies is not None:
-                self._copies.tell_released(partial(loop.call_soon_threadsafe, committer.finish_released))
+            committer = ThreadCommitter(self._storage.store, calls, clock.monotonic_ns, inline=inline)
+            if self._storage.copies is not None:
+                self._storage.copies.tell_released(partial(loop.call_soon_threadsafe, committer.finish_released))
                 self._loops.keep("dispatch where the log has copies", self._dispatch_again)
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)
         else:
-            committer = InlineCommitter(self._store, failed=self.host.executor.fail)
+            committer = InlineCommitter(self._storage.store, failed=self.host.executor.fail)
         self._committer = committer
         pager = self.host.pager
         self.service.use(committer, *([pager] if pager is not None else []))
@@ -298,7 +297,7 @@ class HostService(HostPort):
         await asyncio.to_thread(self._worker.close)
         if self._paging is not None:
             await asyncio.to_thread(self._paging.remove_all)
-        self._store.close()
+        self._storage.store.close()
 
     async def _tick(self) -> None:
         ticks, was_low, commits = 0, False, -1
@@ -310,7 +309,7 @@ class HostService(HostPort):
                 self._slow_store.tell_due()
             if self._disk is not None:
                 self._disk.check_disk()
-            before, commits = commits, self._store.stats().commits
+            before, commits = commits, self._storage.store.stats().commits
             self.host.executor.give_back(idle=commits == before)
             ticks += 1
             low = self.host.memory.level > Level.GREEN
