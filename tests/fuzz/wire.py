@@ -20,7 +20,7 @@ from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
-from tests.fuzz import engine, samples
+from tests.fuzz import amqp, engine, samples
 from tests.fuzz.engine import Target
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args
 
@@ -180,6 +180,7 @@ def targets() -> dict[str, tuple[Target, st.SearchStrategy[bytes]]]:
         "block": (block, samples.mutated(samples.blocks().map(lambda b: samples.Sample(("", ()), b))) | near),
         "content": (content, headers | near),
         "service": (Service(), st.tuples(first, hostile | to_host).map(b"".join)),
+        **amqp.targets(),
     }
 
 

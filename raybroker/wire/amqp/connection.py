@@ -387,6 +387,8 @@ class ConnectionEndpoint:
                 else:
                     raise AmqpViolation(f"a {of.__name__} is no performative of AMQP", FRAMING_ERROR)
             except SessionViolation as error:
+                if session.state is EndpointState.PEER_OPENED:  # What is not begun here cannot be ended.
+                    raise
                 told = AmqpError(error.condition, str(error))
                 session.failed = True
                 session.send_end(told)

@@ -242,7 +242,7 @@ class LinkEndpoint:
     def send_attach(self, source: Any = None, target: Any = None, **more: Any) -> None:
         """Attach the link, or answer the peer's attach. ``more``: further fields of AmqpAttach; the settle modes are
         those of the peer unless others are named."""
-        if self.lane.ended or self.state is EndpointState.CLOSED:
+        if self.lane.ended or self.failed or self.state is EndpointState.CLOSED:
             return
         self.happens(EndpointEvent.OPEN)
         if self.peer is not None:

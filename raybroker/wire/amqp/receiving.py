@@ -52,13 +52,15 @@ _MESSAGE_PARTS_MAX: Final = 1 << 17
 
 
 def fail_link(session: SessionEndpoint, link: LinkEndpoint, events: list[AmqpEvent], condition: str, why: str) -> None:
-    """End a link whose peer has broken a rule."""
-    link.failed = True
+    """End a link whose peer has broken a rule; where the session is not answered yet, the connection ends."""
+    if session.state is EndpointState.PEER_OPENED:
+        raise AmqpViolation(why, condition)
     error = AmqpError(condition, why)
     if link.state is EndpointState.PEER_OPENED:
         link.refuse(error)
     else:
         link.send_detach(error)
+    link.failed = True
     session.drop_partial(link)
     events.append(LinkDetached(link, True, error, by_peer=False))
 
@@ -78,7 +80,7 @@ def received_transfer(
     session: SessionEndpoint, transfer: AmqpTransfer, payload: bytes, events: list[AmqpEvent]
 ) -> None:
     lane = session.lane
-    if lane.window.received():
+    if lane.window.received() and session.state is not EndpointState.PEER_OPENED:
         lane.flow()
     link = session.links_of_peer.get(transfer.handle)
     if link is None:
@@ -153,7 +155,7 @@ def received_flow(session: SessionEndpoint, flow: AmqpFlow, events: list[AmqpEve
     if lane.waiting and lane.send_waiting():
         events.append(SessionUnblocked(session))
     if flow.handle is None:
-        if flow.echo:
+        if flow.echo and session.state is not EndpointState.PEER_OPENED:
             lane.flow()
         return
     link = _link(session, flow.handle)

@@ -36,6 +36,7 @@ from raybroker.wire.amqp.performatives import (
     U32,
     AmqpAttach,
     AmqpBegin,
+    AmqpClose,
     AmqpDetach,
     AmqpDisposition,
     AmqpError,
@@ -551,3 +552,29 @@ def test_a_number_that_is_not_settled_does_not_come_again() -> None:
     bare.hear(frame(AmqpTransfer(0, 0, TAG), b"m"))
     events = bare.hear(frame(AmqpTransfer(0, 0, TAG), b"m"))
     assert [type(event).__name__ for event in events] == ["SessionEnded"]
+
+
+def test_a_link_that_fails_before_it_is_answered_is_refused() -> None:
+    server = opened_server()
+    attach = AmqpAttach("l", 0, False, source=AmqpSource(), target=AmqpTarget("q"), initial_delivery_count=0)
+    transfer = frame(AmqpTransfer(0, 0, TAG), b"without credit")
+    (begun,) = server.receive_data(frame(AmqpBegin(None, 0, 100, 100)))
+    assert isinstance(begun, SessionBegun)
+    begun.session.send_begin()
+    attached, detached = server.receive_data(frame(attach) + transfer)
+    assert isinstance(attached, LinkAttached)
+    assert isinstance(detached, LinkDetached)
+    assert [type(one) for one in said(server.data_to_send())] == [AmqpBegin, AmqpAttach, AmqpDetach]
+    attached.link.send_attach(AmqpSource(), AmqpTarget("q"))
+    attached.link.refuse(AmqpError(NOT_FOUND))
+    assert not server.has_output
+
+
+@pytest.mark.parametrize("wrong", [AmqpTransfer(0, 0, TAG), AmqpTransfer(5, 0, TAG)])
+def test_in_a_session_that_is_not_answered_yet_a_fault_ends_the_connection(wrong: AmqpTransfer) -> None:
+    server = opened_server(AmqpLimits(incoming_window=1))
+    attach = AmqpAttach("l", 0, False, source=AmqpSource(), target=AmqpTarget("q"), initial_delivery_count=0)
+    echo = frame(AmqpFlow(None, 1, 0, 1, echo=True))
+    events = server.receive_data(frame(AmqpBegin(None, 0, 100, 100)) + frame(attach) + echo + frame(wrong))
+    assert isinstance(events[-1], ProtocolFailed)
+    assert [type(one) for one in said(server.data_to_send())] == [AmqpClose]
