@@ -82,6 +82,7 @@ OVERVIEW = Board(
                   (rate("dead_messages_total", "type"), "dead {{type}}"), unit="cps"),
             panel("Redelivered", (rate("redelivered_messages_total", "broker, type"), "{{broker}} {{type}}"),
                   unit="cps"),
+            panel("Failed, by cause", (rate("failed_deliveries_total", "cause"), "{{cause}}"), unit="cps"),
             panel("Fullest destinations", (top(most("destination_quota_used_ratio", "destination, type", B)),
                                            "{{type}} {{destination}}"), unit="percentunit", width=12,
                   note="Part of maxNumMsgs or maxTotalMsgBytes. Needs the destination tier to be scraped."),

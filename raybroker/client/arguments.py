@@ -119,6 +119,7 @@ ELSEWHERE: Final = frozenset(
         "retry_on",
         "reject_on",
         "backoff",  # client.listener.handler
+        "cause",  # client.consumer.failure_causes
         "holder",  # client.consumer.acknowledging.lives
         "most",  # of inflated_bytes: where it ends to count, which any number may say
         "options",  # by the names of what they are passed on to

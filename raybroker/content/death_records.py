@@ -59,6 +59,8 @@ EXPIRATION: Final = "RAYBROKER_EXPIRATION"
 SUBSCRIPTION: Final = names.DEAD_SUBSCRIPTION
 """The subscription in which a message of a topic died: the only subscription that it is sent back
 to. Absent from a message that died for all of them."""
+CAUSE: Final = names.DEAD_CAUSE
+"""The cause by which a message failed too often, where that is counted apart."""
 UNIT_OF_ORDER: Final = "RAYBROKER_UNIT_OF_ORDER"
 """The unit of order that a message has again when it is sent back."""
 
@@ -85,6 +87,7 @@ _TAKEN_OFF: Final = frozenset(
         ORIGIN,
         EXPIRATION,
         SUBSCRIPTION,
+        CAUSE,
         UNIT_OF_ORDER,
     )
 )
@@ -100,7 +103,8 @@ class DeathFacts(Protocol):
     """The reasons for which messages die.
 
     ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries;
-    ``failure`` is what the consumer said of the last attempt, ``subscription`` names the topic's, if it was one's own.
+    ``failure`` is what the consumer said of the last attempt, ``subscription`` names the topic's, if it was one's own,
+    ``cause`` is one of ``model.causes``, if failures by it were too many.
     """
 
     @property
@@ -117,6 +121,8 @@ class DeathFacts(Protocol):
     def failure(self) -> str: ...
     @property
     def subscription(self) -> str: ...
+    @property
+    def cause(self) -> str: ...
 
 
 def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
@@ -185,8 +191,10 @@ def _dying(block: Block, mask: int, death: DeathFacts, now_ms: int, cuts: Callab
             DELIVERY_COUNT: death.attempts + times(content.fields(index).get(DOUBTFUL)),
             ORIGIN: ":".join(death.origin),
         }
-        for name in (EXPIRATION, SUBSCRIPTION, UNIT_OF_ORDER):
+        for name in (EXPIRATION, SUBSCRIPTION, UNIT_OF_ORDER, CAUSE):
             properties.pop(name, None)
+        if death.cause:
+            properties[CAUSE] = death.cause
         if death.subscription:
             properties[SUBSCRIPTION] = death.subscription
         if is_unit_name(unit) and not is_default_unit(unit):

@@ -164,7 +164,8 @@ class Acknowledge(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Another outcome for deliveries: "reject" for good, "release" uncounted, "fail" with a delay, "expired",
+    """Another outcome for deliveries: "reject" for good, "release" uncounted, "fail" with a delay ("fail.CAUSE" where
+    the cause is counted apart), "expired",
     "unseen" when the application never got them.
 
     ``delay_ms`` -1: what the destination says.

@@ -30,6 +30,7 @@ class Counters:
     """Bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers.
 
     ``moved_in``: messages that came from elsewhere, see command.Send; those of a transaction count when it commits.
+    ``failed``: cause → deliveries that have failed by it since the host started.
     ``recalled``: messages that consumers were asked for and gave back, since their applications had not begun them.
     ``removed``: messages that REMOVE_OLDEST or REMOVE_LOW_PRIORITY discarded; ``refusals``: code → messages refused
     for that reason, and the text of the latest refusal.
@@ -45,6 +46,7 @@ class Counters:
         "dead",
         "duplicates",
         "expired",
+        "failed",
         "messages_in",
         "messages_out",
         "moved_in",
@@ -64,6 +66,7 @@ class Counters:
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.redelivered = self.refused = 0
         self.dead = self.duplicates = self.expired = self.removed = self.moved_in = self.recalled = 0
         self.slowed = self.slow_ms = self.slow_since_ms = 0
+        self.failed: dict[str, int] = {}
         self.refusals: dict[str, tuple[int, str]] = {}
         self.recovered: Mapping[str, int] = {}
         self.base: Mapping[str, int] = {}

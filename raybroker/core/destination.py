@@ -216,7 +216,8 @@ class Destination(ABC):
                     self.settlement.dead_letter(queue, dead)
         for queue in self.queues.values():
             queue.born(current.now_ms)
-            queue.overdue()
+            for failed in queue.overdue():
+                self.settlement.failed(queue, failed)
             if not queue.dispatch_gate.dispatching:
                 consumer_commands.rank(self, queue)
             current.touch(queue.number)

@@ -125,7 +125,8 @@ class DeadLetter(NamedTuple):
     """Messages are dead: put them where the destination's dead go, or nowhere, and answer with SettleDeadLetters.
 
     ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR; ``comment`` says more, and
-    ``failure`` is what its consumer said of the last attempt (``model.failure``).
+    ``failure`` is what its consumer said of the last attempt (``model.failure``).  ``cause``: of ``model.causes``,
+    where failures of a cause that is counted apart were too many.
     """
 
     queue: int
@@ -135,6 +136,7 @@ class DeadLetter(NamedTuple):
     reason: str
     comment: str
     failure: str = ""
+    cause: str = ""
 
 
 class Compose(NamedTuple):

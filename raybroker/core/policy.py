@@ -5,6 +5,7 @@ from __future__ import annotations
 from raybroker.core.admission.limits import REMOVING, DestinationLimits, limits_of
 from raybroker.core.admission.pool_share import Account
 from raybroker.core.delivery.batch_wait import batch_wait_ms
+from raybroker.model import causes
 from raybroker.model.definitions.pauses import INSERTION
 from raybroker.model.settings.settings import DestinationAttributes
 
@@ -20,6 +21,8 @@ class DestinationPolicy:
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
     auto_created_bytes the maxBytesPerMsg of what nobody has created, if this is such; for the text of a refusal
+    cause_limits       cause of a failure that is counted apart → its redelivery limit, -1 for none
+    named_causes       those of which the destination says the limit itself
     batch_wait_ms      how long a partial batch waits before it is handed out; 0: it does not
     account            what the pool is charged for the destination; None: it is in no pool
     paused             work, of model.definitions.pauses → until when, milliseconds; 0 until told otherwise
@@ -31,8 +34,10 @@ class DestinationPolicy:
         "attributes",
         "auto_created_bytes",
         "batch_wait_ms",
+        "cause_limits",
         "limits",
         "message_bytes_max",
+        "named_causes",
         "own_limits",
         "paused",
         "paused_since",
@@ -62,6 +67,11 @@ class DestinationPolicy:
             self.own_limits = self.limits._replace(
                 messages_max=attributes.maxNumMsgs, bytes_max=attributes.maxTotalMsgBytes
             )
+        self.named_causes = causes.parse_limits(attributes.redeliveryLimitByCause)
+        limits = {**causes.LIMITS, **self.named_causes}
+        self.cause_limits = {
+            cause: self.failures_max if limit == causes.SAME else limit for cause, limit in limits.items()
+        }
         self.removing = REMOVING.get(attributes.limitBehavior)
         self.batch_wait_ms = batch_wait_ms(attributes)
 

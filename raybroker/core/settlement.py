@@ -47,6 +47,8 @@ class Settlement:
 
     def failed(self, queue: DeliveryQueue, found: FailedDeliveries) -> None:
         """Handing messages out has failed."""
+        if found.messages:
+            self._counters.failed[found.cause] = self._counters.failed.get(found.cause, 0) + found.messages
         for dead in found.dead:
             self.dead_letter(queue, dead)
         self._step.record_rows(records.FAILED, queue.number, found.rows)
@@ -123,7 +125,7 @@ class Settlement:
 
     def dead_letter(self, queue: DeliveryQueue, dead: Dead) -> None:
         """Messages are dead; they stay held until it is settled where they go. A topic tells each death once."""
-        run, reason, comment, failure = dead
+        run, reason, comment, failure, cause = dead
         block = self._index.held[run.ordinal]
         mask = run.mask
         if queue.owes is not None and reason not in ("UNDELIVERABLE", "ERROR"):
@@ -134,7 +136,7 @@ class Settlement:
                 self.settle_parts(queue, [(run.ordinal, told)])
         if mask:
             queue.dead_letters.add(run._replace(mask=mask))
-            effect = DeadLetter(queue.number, run.ordinal, mask, run.attempts, reason, comment, failure)
+            effect = DeadLetter(queue.number, run.ordinal, mask, run.attempts, reason, comment, failure, cause)
             self._step.out.immediate.append(effect)
 
     def dead_letters_settled(self, queue: DeliveryQueue, ordinal: int, mask: int) -> None:

@@ -260,6 +260,7 @@ class Death(NamedTuple):
     broker        of that destination
     failure       what its consumer said of the last attempt (``model.failure``)
     subscription  of the topic, where it died for that alone; else ""
+    cause         of model.causes, where it failed too often by one that is counted apart; else ""
     """
 
     reason: str
@@ -269,6 +270,7 @@ class Death(NamedTuple):
     broker: str
     failure: str = ""
     subscription: str = ""
+    cause: str = ""
 
 
 class Codec(Protocol):

@@ -100,6 +100,8 @@ DESTINATIONS: Final = _scoped(
     _counter("recalled_messages_total", "messages",
              "Messages that consumers gave back before their applications had begun them: for an idle consumer, or to "
              "make room."),
+    _counter("failed_deliveries_total", "messages",
+             "Deliveries that have failed; cause: error, oom, lost, preempted, timeout or poison.", "cause"),
     _counter("refused_messages_total", "messages", "Messages that were not taken: limits, pauses, a full store."),
     _counter("expired_messages_total", "messages", "Messages whose time to live was over before they were consumed."),
     _counter("dead_messages_total", "messages", "Messages that were put where the dead go, or discarded as such."),

@@ -98,7 +98,12 @@ class MessageFormatError(BrokerError):
 
 
 class UnreadableError(MessageFormatError, AttributeError):
-    """What was received cannot be read here, such as a pickled body; a program that looks at all attributes goes on."""
+    """What was received cannot be read here, such as a pickled body; a program that looks at all attributes goes on.
+
+    ``damaged``: it cannot be read anywhere, whatever is installed or allowed there.
+    """
+
+    damaged = False
 
 
 class SecurityError(BrokerError):

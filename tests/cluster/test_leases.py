@@ -1,4 +1,4 @@
-"""Deliveries that are tied to the life of an actor, over a real Ray; the example of the manual."""
+"""Deliveries that are tied to the life of an actor, over a real Ray; examples of the manual."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ray
 
 import raybroker as rb
 from raybroker.errors import IllegalStateError
-from raybroker.examples import agents
+from raybroker.examples import agents, spot_batch
 from tests.contracts.handles import create, take
 
 
@@ -50,3 +50,12 @@ def test_the_example_of_agents_loses_nothing_when_one_dies(cluster: Any) -> None
     assert found["in_order"]
     assert found["deaths"] == 1
     assert found["again"] >= 1
+
+
+def test_the_example_of_spot_nodes_loses_no_good_work(cluster: Any) -> None:
+    """N8: by far more preemptions than redeliveryLimit allows failures"""
+    found = spot_batch.run(documents=20, calls=3)
+    assert found["small"] == 18
+    assert found["large"] == 2
+    assert found["taken_away"] >= 5
+    assert found["dead"] == 0

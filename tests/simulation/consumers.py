@@ -11,6 +11,7 @@ from raybroker.client.consumer.prefetch.flow_control import CreditFlow, Prefetch
 from raybroker.content.headers import decode_header
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import missing
+from raybroker.model.causes import FAILS
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from tests.simulation.clients import Machine
 from tests.simulation.credit_pool import CreditPool
@@ -410,6 +411,8 @@ class SimConsumer:
         outcome = rng.choice(("reject", "release", "release", "fail", "fail", "fail"))
         delay_ms = rng.choice((-1, 0, 25)) if outcome == "fail" else -1
         ranges = tag_ranges(sorted(tag for tag, _, _ in chosen))
+        if outcome == "fail" and self.plan.causes:
+            outcome = tuple(FAILS)[sum(value for _, value, _ in chosen) % len(FAILS)]
         self._up("settle_deliveries", rng.choice((0, self.machine.next_request())), outcome, delay_ms, "no", ranges)
 
     def _acknowledge_late(self) -> None:

@@ -16,6 +16,7 @@ from raybroker.core.delivery.decided import FailedDeliveries
 from raybroker.core.delivery.delayed import Delayed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
+from raybroker.core.durable import records as notes
 from raybroker.core.expiry import ExpiryScan
 from raybroker.core.outcome import Outcome, SendAnswered
 from raybroker.core.policy import DestinationPolicy
@@ -141,6 +142,35 @@ def paused_consumers_served(patch: Patch) -> None:
 
 
 # ---- failures, dead messages, limits -------------------------------------------------------------------------------
+
+
+@mutant("failures of a cause are counted apart")
+def causes_are_alike(patch: Patch) -> None:
+    old = delivery_queue.with_failure
+    patch.set(delivery_queue, "with_failure", lambda run, cause="error": old(run))
+
+
+@mutant("a cause has a limit of its own")
+def causes_without_limits(patch: Patch) -> None:
+    old = delivery_queue.is_over
+    patch.set(delivery_queue, "is_over", lambda run, most, apart: old(run, most))
+
+
+@mutant("failures of a cause are known after a restart")
+def causes_forgotten(patch: Patch) -> None:
+    old = notes.encode
+
+    def encode(kind: int, queue: int, spans: Any = (), rows: Any = (), rest: bytes = b"") -> bytes:
+        if kind == notes.FAILED:
+            rows = [row._replace(value=row.value & 0xFFFF_FFFF) for row in rows]
+        return old(kind, queue, spans, rows, rest)
+
+    patch.set(notes, "encode", encode)
+
+
+@mutant("an ack deadline that has passed counts where the destination says so")
+def deadlines_uncounted(patch: Patch) -> None:
+    patch.set(delivery_queue, "TIMEOUT", "never")
 
 
 @mutant("a message that has failed too often is dead")

@@ -60,6 +60,10 @@ _RECALLS = {0: "Always", 1: "Always", 2: "Never"}
 """By the duration of a run: so that a run with another one is as it was before there was the attribute."""
 
 
+_CAUSES = {4: "oom=1, poison=0, lost=3, timeout=2", 5: "oom=2, preempted=-1"}
+"""As above."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
     """``destination`` is an index; ``spread``: how many priorities its messages have; the rest is for timing."""
@@ -109,6 +113,8 @@ class ConsumerPlan:
     recalls: bool = False
     shares: bool = False
     """It gives back what it has not begun, to make room, and for those that are idle."""
+    causes: bool = False
+    """It says why something has failed."""
     fenced: bool = False
     """Its deliveries have fencing numbers."""
     session: str = ""
@@ -248,6 +254,8 @@ def _destination(rng: Random, plan: Plan, kind: str, name: str) -> DestinationPl
         attributes["redeliveryLimit"] = pick((-1, 0, 1, 2, 5))
         attributes["redeliveryDelayOverride"] = pick((-1, -1, 20))
         attributes["redeliveryBackoffPercent"] = pick((100, 200))
+        if limits := _CAUSES.get(plan.duration // MS % 8):
+            attributes["redeliveryLimitByCause"] = limits
     if recall := _RECALLS.get(plan.duration // MS % 8):
         attributes["prefetchRecall"] = recall
     if "units" in plan.features:
@@ -314,6 +322,7 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
         session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
         recalls=number % 4 != 3,
         shares=number % 4 < 3,
+        causes=plan.duration // MS % 8 in (4, 5),
         fenced=plan.duration // MS % 8 in (0, 3),
     )
 

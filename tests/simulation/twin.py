@@ -29,7 +29,17 @@ from raybroker.core.outcome import (
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
-from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinDeliveryQueue, Waiting
+from tests.simulation.twin_state import (
+    Gates,
+    Holder,
+    Item,
+    Staged,
+    TwinDeliveryQueue,
+    Waiting,
+    all_failures,
+    cause_unit,
+    too_often,
+)
 from tests.simulation.twin_units import add, came_back, can_go, check_withdrawn, deliverable, for_him, remove
 
 Effects = dict[type, list[Any]]
@@ -125,19 +135,21 @@ class Twin:
     def give_back(self, queue: TwinDeliveryQueue, key: int) -> None:
         queue.put(key, hidden="insertion" in self.paused)
 
-    def fail(self, queue: TwinDeliveryQueue, key: int, delay_ms: int, *, rest: bool = True) -> None:
+    def fail(
+        self, queue: TwinDeliveryQueue, key: int, delay_ms: int, *, rest: bool = True, cause: str = "error"
+    ) -> None:
         """Handing it out has failed."""
         came_back(self, queue, key)
         attributes = self.destination.attributes
         item = queue.items[key]
-        item.failures += 1
-        limit, due = attributes.redeliveryLimit, 0
+        item.failures += cause_unit(cause)
+        due = 0
         if rest and attributes.redeliveryDelayOverride >= 0:
             delay_ms = attributes.redeliveryDelayOverride
-        if 0 <= limit < item.failures:
+        if too_often(attributes, item.failures):
             self.doomed[queue.number, key] = "UNDELIVERABLE"
         elif delay_ms > 0:
-            for _ in range(item.failures - 1):
+            for _ in range(all_failures(item.failures) - 1):
                 if delay_ms < attributes.redeliveryDelayMax:
                     delay_ms = delay_ms * max(attributes.redeliveryBackoffPercent, 100) // 100
             due = self.now + min(delay_ms, attributes.redeliveryDelayMax)
@@ -330,8 +342,9 @@ class Twin:
         message = item.message
         assert holder.wants(item), f"{_text(key)} is not what the consumer wants: {holder.selector}"
         assert not 0 < message.expires <= self.wall, f"{_text(key)} has expired and is handed out"
-        limit = self.destination.attributes.redeliveryLimit
-        assert not 0 <= limit < item.failures, f"{_text(key)} failed {item.failures} times and is handed out again"
+        assert not too_often(self.destination.attributes, item.failures), (
+            f"{_text(key)} failed too often and comes again"
+        )
 
     # ---- dying -----------------------------------------------------------------------------------------------------
 
@@ -377,9 +390,9 @@ class Twin:
         if reason == "EXPIRED":
             assert 0 < item.message.expires <= self.wall, f"{_text(key)} has not expired"
         elif reason == "UNDELIVERABLE":
-            assert 0 <= limits.redeliveryLimit < item.failures, f"{_text(key)} may be tried again"
+            assert too_often(limits, item.failures), f"{_text(key)} may be tried again"
         elif reason == "ERROR":
-            assert item.failures == REJECTED, f"{_text(key)} was not rejected"
+            assert item.failures & 0xFFFF_FFFF == REJECTED, f"{_text(key)} was not rejected"
         else:
             assert limits.limitBehavior == f"REMOVE_{reason}", f"{_text(key)} dies of {reason}"
 

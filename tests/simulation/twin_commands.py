@@ -179,6 +179,9 @@ def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
                 del holder.until[tag]
                 key = holder.unsettled.pop(tag)
                 twin.overdue.add((attachment, tag))
+                if "timeout=" in twin.destination.attributes.redeliveryLimitByCause:
+                    twin.fail(queue, key, 0, rest=False, cause="timeout")
+                    continue
                 came_back(twin, queue, key)
                 twin.give_back(queue, key)
             holder.window.settled(len(late))

@@ -60,7 +60,8 @@ def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Ef
     for tag, key in holder.unsettled.items():
         came_back(twin, queue, key)
         if command.lost and tag <= holder.begun:
-            twin.fail(queue, key, 0, rest=False)
+            named = "lost=" in twin.destination.attributes.redeliveryLimitByCause
+            twin.fail(queue, key, 0, rest=False, cause="lost" if named else "error")
         else:
             unsee(twin, queue, key, tag, command.seen)
             twin.give_back(queue, key)
@@ -147,10 +148,10 @@ def acknowledge(twin: Twin, command: cmd.Acknowledge | cmd.Settle, out: Outcome)
         elif outcome == "reject":
             twin.doomed[queue.number, key] = "ERROR"
             if queue.durable and key >> INDEX_BITS in twin.stored:
-                twin.delta.add("failed", queue.number, key, REJECTED, 0)
-        elif outcome == "fail":
+                twin.delta.add("failed", queue.number, key, queue.items[key].failures >> 32 << 32 | REJECTED, 0)
+        elif outcome.startswith("fail"):
             assert isinstance(command, cmd.Settle)
-            twin.fail(queue, key, max(command.delay_ms, 0))
+            twin.fail(queue, key, max(command.delay_ms, 0), cause=outcome.partition(".")[2] or "error")
         elif outcome == "expired":
             twin.doomed[queue.number, key] = "EXPIRED"
         else:

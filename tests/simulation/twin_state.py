@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from raybroker.core import command as cmd
 from raybroker.core.subscription import Subscription
+from raybroker.model.settings.settings import DestinationAttributes
 from tests.simulation.messages import matches
 from tests.simulation.ondisk import Message
 from tests.simulation.windows import TwinDrain, TwinPrefetch, make_twin_window
@@ -85,6 +86,34 @@ class Holder:
     def wants(self, item: Item) -> bool:
         message = item.message
         return self.selector is None or matches(self.selector, message.made, message.priority, item.attempts)
+
+
+CAUSES = ("oom", "lost", "preempted", "timeout", "poison")
+"""Counted apart from failures of the application, each in 8 bits above the 32 of those."""
+
+
+def cause_unit(cause: str) -> int:
+    """What one failure adds to the count."""
+    return 1 if cause == "error" else 1 << 32 + 8 * CAUSES.index(cause)
+
+
+def _counts(failures: int) -> dict[str, int]:
+    own = failures & 0xFFFF_FFFF
+    return {"error": own, **{c: failures >> 32 + 8 * i & 0xFF for i, c in enumerate(CAUSES)}}
+
+
+def all_failures(failures: int) -> int:
+    return sum(_counts(failures).values())
+
+
+def too_often(attributes: DestinationAttributes, failures: int) -> bool:
+    """Whether it has failed by one cause more often than that may be."""
+    own = attributes.redeliveryLimit
+    limits = {"error": own, "oom": 3, "lost": own, "preempted": -1, "timeout": own, "poison": 0}
+    for part in filter(None, attributes.redeliveryLimitByCause.split(", ")):
+        cause, _, number = part.partition("=")
+        limits[cause] = int(number)
+    return any(0 <= limits[cause] < count for cause, count in _counts(failures).items())
 
 
 Waiting = tuple[int, int, int]

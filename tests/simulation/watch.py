@@ -509,8 +509,8 @@ def _found(destination: Destination, number: int, *, jumped: bool) -> dict[int, 
 def _expected(
     row: Row, key: int, staged: dict[int, int], now_ms: int, found: dict[int, Any], *, jumped: bool
 ) -> tuple[int, int, str]:
-    if row.dying and key in found and found[key][1] == REJECTED:
-        row.failures = REJECTED
+    if row.dying and key in found and found[key][1] & 0xFFFF_FFFF == REJECTED:
+        row.failures = row.failures >> 32 << 32 | REJECTED
     row.dying = False
     due = row.due if row.attempts else row.message.deliver_at
     state = "delayed" if due > now_ms and not jumped else "waiting"

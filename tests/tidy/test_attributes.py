@@ -19,7 +19,7 @@ TABLE: dict[str, int] = {
     "raybroker.cluster.member_state.MemberContext": 23,
     "raybroker.cluster.shared_table.Sharer": 19,
     "raybroker.core.admission.pool_share.PoolShare": 20,
-    "raybroker.core.counters.Counters": 19,  # a row of counts
+    "raybroker.core.counters.Counters": 20,  # a row of counts
     "raybroker.core.delivery.consumers.Consumer": 27,
     "raybroker.core.delivery.delivery_queue.DeliveryQueue": 18,
     "raybroker.core.destination.Destination": 20,
@@ -33,7 +33,7 @@ TABLE: dict[str, int] = {
     "raybroker.hosting.host_service.HostService": 19,
     "raybroker.model.blocks.block.Block": 19,  # the columns of a block
     "raybroker.model.settings.setting.Setting": 16,  # a declaration
-    "raybroker.model.settings.settings.DestinationAttributes": 58,  # a row, with a field for each attribute
+    "raybroker.model.settings.settings.DestinationAttributes": 60,  # a row, with a field for each attribute
     "raybroker.services.listening.connection_services.ConnectionServices": 23,
     "raybroker.services.listening.listener.ServiceListener": 21,
     "raybroker.services.metrics.metrics_http.MetricsEndpoint": 17,

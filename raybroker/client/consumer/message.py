@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
+from raybroker.client.consumer.failure_causes import checked_cause
 from raybroker.client.options import MessageOptions, with_options
 from raybroker.client.producer.bodies import body_encoding
 from raybroker.content.bodies import (
@@ -27,6 +28,7 @@ from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.causes import outcome_of
 from raybroker.model.errors import IllegalStateError, MessageFormatError, UnreadableError
 from raybroker.model.failure import describe
 from raybroker.model.naming.units import GROUP_PROPERTY
@@ -168,7 +170,9 @@ class Message:
             try:
                 self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
             except MessageFormatError as error:
-                raise UnreadableError(*error.args) from error
+                unreadable = UnreadableError(*error.args)
+                unreadable.damaged = not kind & COMPRESSED and kind not in (PICKLE, WORK)
+                raise unreadable from error
         return self._body
 
     def inflated_bytes(self, most: int) -> int:
@@ -415,14 +419,25 @@ class Message:
         """Give it back unprocessed, for anybody; that does not count as a failure."""
         return self._delivery.consumer.session.settle_as(self, "release", None, "")
 
-    def fail(self, delay_ms: int | None = None, reason: str | BaseException | None = None) -> Any:
+    def fail(
+        self,
+        delay_ms: int | None = None,
+        reason: str | BaseException | None = None,
+        *,
+        cause: str | None = None,
+    ) -> Any:
         """Processing failed: it comes again after ``delay_ms`` milliseconds, or is dead when it failed too often.
 
         None: the redelivery delay of the session or its destination. Raises MessageFormatError for a delay that is no
         whole number from 0 to 3,660 days. ``reason``: as for :meth:`reject`, written on the message when it is dead.
+
+        cause  "error" (of the application), "oom", "lost" (who worked on it has died), "preempted", "timeout" or
+               "poison": each is counted for itself and has a limit of its own, redeliveryLimitByCause of the
+               destination. None: what the exception in ``reason`` tells, one of Ray's included; else "error".
         """
         check_delay_ms(delay_ms)
-        return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, reason_text(reason))
+        outcome = outcome_of(checked_cause(cause, reason))
+        return self._delivery.consumer.session.settle_as(self, outcome, delay_ms, reason_text(reason))
 
     @with_options(MessageOptions)
     def reply(

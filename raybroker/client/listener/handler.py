@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import raybroker.client
+from raybroker.client.consumer.failure_causes import cause_of
 from raybroker.client.consumer.message import Message
 from raybroker.client.session.session import SessionCore
 from raybroker.model.argument import shown
+from raybroker.model.causes import ERROR, outcome_of
 from raybroker.model.errors import ConfigError, ListenerError
 from raybroker.model.failure import describe, summary_of
 
@@ -153,6 +155,8 @@ class Verdict(NamedTuple):
     delay_ms: int
     reason: str
     """For the dead message; see ``model.failure``."""
+    cause: str = ERROR
+    """Of ``model.causes``."""
 
     @property
     def text(self) -> str:
@@ -168,6 +172,7 @@ def judge(core: SessionCore, retries: Retries, function: object, message: Messag
         retries.rejects(error),
         retries.delay_ms(message.delivery_count, core.redelivery_delay_ms),
         reason_of(error),
+        cause_of(error),
     )
     what = "it is lost: the session does not acknowledge" if core.mode == "none" else verdict.text
     which = f"message {message.id} of {message.destination}, attempt {message.delivery_count}"
@@ -198,8 +203,8 @@ async def give_up(core: SessionCore, message: Message, verdict: Verdict, *, batc
             await core.transactions.rollback(0, verdict.reason)
     elif core.transactions is not None:
         await core.transactions.rollback(0 if batched else verdict.delay_ms, verdict.reason)
-    elif verdict.delay_ms:
-        await _conclude(core, message, "fail", verdict)
+    elif verdict.delay_ms or verdict.cause != ERROR:
+        await _conclude(core, message, outcome_of(verdict.cause), verdict)
     else:
         await core.recover(0, verdict.reason)
 

@@ -30,6 +30,7 @@ from raybroker.client.options import MessageOptions
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.client.session.transaction import SessionTransactions
+from raybroker.model.causes import FAILS, LOST, outcome_of
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
 from raybroker.model.settings.setting import INT_MAX
 from raybroker.system.entropy import token
@@ -46,8 +47,8 @@ RECEIVED_FIRST_S: Final = 0.05
 RECEIVED_AGAIN_S: Final = 1.0
 """What it receives after that is reported so often."""
 OWNER_BYTES: Final = 4
-OUTCOMES: Final = ("reject", "release", "unseen", "fail")
-GIVEN_BACK: Final = ("release", "fail")
+OUTCOMES: Final = ("reject", "release", "unseen", *FAILS)
+GIVEN_BACK: Final = ("release", *FAILS)
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
 
@@ -423,7 +424,7 @@ class SessionCore:
 
     def _lease_expired(self, message: Message, why: str) -> None:
         log.warning("message %s of %s goes back: %s", message.id, message.destination, why)
-        if self.conclude(message, "release", -1, why) is not None:
+        if self.conclude(message, outcome_of(LOST), 0, why) is not None:
             _receiver(message).went_back(message._delivery.epoch, [(message.tag, message.tag)], why)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------

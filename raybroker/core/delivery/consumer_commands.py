@@ -17,6 +17,7 @@ from raybroker.core.policy import DestinationPolicy
 from raybroker.core.settlement import Settlement
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.revocation import void
+from raybroker.model.causes import ERROR, FAILS, LOST
 from raybroker.model.naming.names import DestinationType
 
 
@@ -74,7 +75,8 @@ def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out:
     queue.plain.selector_index.leave(consumer.selector)
     begun = list(consumer.settle_tags(1, consumer.begun)) if command.lost and consumer.begun else []
     queue.give_back(_given_up(destination, queue, consumer, command.seen))
-    destination.settlement.failed(queue, queue.failed(begun, 0, rest=False))
+    cause = LOST if LOST in destination.policy.named_causes else ERROR
+    destination.settlement.failed(queue, queue.failed(begun, 0, rest=False, cause=cause))
     queue.pending.consumer_left()
     if queue.subscription is None:
         promote(destination, queue)
@@ -185,8 +187,9 @@ def settle(destination: ServingQueue, command: cmd.Settle, out: Outcome) -> None
         consumer.window.settled(count)
         if command.outcome == "reject":
             destination.settlement.failed(queue, queue.rejected(items, command.reason))
-        elif command.outcome == "fail":
-            destination.settlement.failed(queue, queue.failed(items, max(command.delay_ms, 0), reason=command.reason))
+        elif (cause := FAILS.get(command.outcome)) is not None:
+            delay_ms = max(command.delay_ms, 0)
+            destination.settlement.failed(queue, queue.failed(items, delay_ms, reason=command.reason, cause=cause))
         elif command.outcome == "expired":
             destination.settlement.failed(queue, queue.expired(items, command.reason))
         elif command.outcome == "unseen":

@@ -9,12 +9,13 @@ from raybroker.core.delivery.run import Run
 
 
 class Dead(NamedTuple):
-    """A run that is dead, and why. For ``reason``, ``comment`` and ``failure`` see ``outcome.DeadLetter``."""
+    """A run that is dead, and why. For ``reason`` and what follows see ``outcome.DeadLetter``."""
 
     run: Run
     reason: str
     comment: str = ""
     failure: str = ""
+    cause: str = ""
 
 
 class DeadLetterRules:

@@ -8,6 +8,7 @@ from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import RecordRow
+from raybroker.model.causes import ERROR
 
 
 class Dispatched:
@@ -32,7 +33,10 @@ class Dispatched:
 
 
 class FailedDeliveries(NamedTuple):
-    """What became of failed deliveries: rows to write down, and those that are dead."""
+    """What became of failed deliveries: rows to write down, and those that are dead; so many ``messages`` failed by
+    ``cause``."""
 
     rows: list[RecordRow]
     dead: list[Dead]
+    messages: int = 0
+    cause: str = ERROR

@@ -22,7 +22,7 @@ from raybroker.core.delivery.delayed import Age, Delayed, age_of
 from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
 from raybroker.core.delivery.plain import PlainPending
-from raybroker.core.delivery.redelivery import dead_of, delay_ms, is_over, with_failure
+from raybroker.core.delivery.redelivery import as_rejected, dead_of, delay_ms, failures_in_all, is_over, with_failure
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.delivery.sort_order import SortOrder
@@ -38,6 +38,7 @@ from raybroker.core.unit_of_order.revocation import void
 from raybroker.core.unit_of_order.unit import Unit
 from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.unit_of_work import UnitsOfWork
+from raybroker.model.causes import ERROR, TIMEOUT
 from raybroker.model.failure import parted
 from raybroker.model.sort_keys import parse_sort_keys
 
@@ -244,8 +245,8 @@ class DeliveryQueue:
                 if not run.mask:
                     return
         # The limit may have been lowered since they failed.
-        if run.failures and is_over(run, self.policy.failures_max):
-            self.dies(dead_of(run, self.policy.failures_max))
+        if run.failures and is_over(run, self.policy.failures_max, self.policy.cause_limits):
+            self.dies(dead_of(run, self.policy.failures_max, "", self.policy.cause_limits))
             self.pending.settled([run])
             return
         ordered = run.mask & block.ordered
@@ -321,25 +322,26 @@ class DeliveryQueue:
             self.put_back(item.run)
 
     def failed(
-        self, deliveries: list[Delivery], wanted_ms: int, *, rest: bool = True, reason: str = ""
+        self, deliveries: list[Delivery], wanted_ms: int, *, rest: bool = True, reason: str = "", cause: str = ERROR
     ) -> FailedDeliveries:
         """Handing these out has failed: they rest and come again, or are dead.
 
         ``wanted_ms`` is the delay that the consumer wants; the destination's own value beats it. Without
-        ``rest`` they come again at once: their consumer is gone. ``reason`` is written on the dead.
+        ``rest`` they come again at once: their consumer is gone. ``reason`` is written on the dead; ``cause``: of
+        ``model.causes``.
         """
-        found = FailedDeliveries([], [])
-        attributes, limit = self.policy.attributes, self.policy.failures_max
+        found = FailedDeliveries([], [], sum(item.count for item in deliveries), cause)
+        attributes, limit, apart = self.policy.attributes, self.policy.failures_max, self.policy.cause_limits
         with_them = self.pending.returned(deliveries)
         if rest and attributes.redeliveryDelayOverride >= 0:
             wanted_ms = attributes.redeliveryDelayOverride
         for item in reversed(deliveries):
-            run = with_failure(item.run)
+            run = with_failure(item.run, cause)
             until_ms = 0
-            if is_over(run, limit):
-                found.dead.append(dead_of(run, limit, reason))
+            if is_over(run, limit, apart):
+                found.dead.append(dead_of(run, limit, reason, apart))
             elif wanted_ms > 0:
-                due_ms = self.step.now_ms + delay_ms(attributes, wanted_ms, run.failures)
+                due_ms = self.step.now_ms + delay_ms(attributes, wanted_ms, failures_in_all(run.failures))
                 self.rest(due_ms, run)
                 until_ms = due_ms + self.step.ahead_ms
             else:
@@ -353,7 +355,7 @@ class DeliveryQueue:
 
     def rejected(self, deliveries: list[Delivery], reason: str) -> FailedDeliveries:
         """The consumer wants these never again."""
-        runs = [item.run._replace(failures=records.REJECTED) for item in deliveries]
+        runs = [as_rejected(item.run) for item in deliveries]
         self.pending.settled(runs)
         rows = [records.RecordRow(r.ordinal, r.mask, r.failures) for r in runs if self.is_recorded(r.ordinal)]
         return FailedDeliveries(rows, [Dead(run, "ERROR", parted(reason)[0], reason) for run in runs])
@@ -363,17 +365,22 @@ class DeliveryQueue:
         self.pending.settled([item.run for item in deliveries])
         return FailedDeliveries([], [Dead(item.run, "EXPIRED", reason) for item in deliveries])
 
-    def overdue(self) -> None:
-        """Take back what should have been acknowledged by now, uncounted.
+    def overdue(self) -> list[FailedDeliveries]:
+        """Take back what should have been acknowledged by now, uncounted unless redeliveryLimitByCause names timeout.
 
         The consumer is told, and gets nothing more before it is heard of again: it would keep that as well.
         """
         now_ms = self.step.now_ms
         found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.lease_ms]
+        failed: list[FailedDeliveries] = []
         for consumer, items in found:  # What is overdue itself is not revoked with another's of its unit.
             if items:
-                self.give_back(items)
+                if TIMEOUT in self.policy.named_causes:
+                    failed.append(self.failed(items, 0, rest=False, cause=TIMEOUT))
+                else:
+                    self.give_back(items)
                 void(consumer, items, self.step.out)
+        return failed
 
     def dead_letters_back(self, ordinal: int, mask: int) -> None:
         """Dead letters wait again, at their old place, or for their birth; what came after them in their units
@@ -460,12 +467,13 @@ class DeliveryQueue:
 
     def remove_over(self) -> list[Dead]:
         """Take out those whose end was decided before a restart, without waiting for a consumer."""
-        limit = self.policy.failures_max
+        limit, apart = self.policy.failures_max, self.policy.cause_limits
         chosen: dict[int, int] = {}
         for state, run in self.contents(tried=True):
-            if state != "delivered" and is_over(run, limit):
+            if state != "delivered" and is_over(run, limit, apart):
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | run.mask
-        return [dead_of(run, limit) for run in (self.remove(chosen) if chosen else ()) if is_over(run, limit)]
+        removed = self.remove(chosen) if chosen else ()
+        return [dead_of(run, limit, "", apart) for run in removed if is_over(run, limit, apart)]
 
     # ---- selectors and time ----------------------------------------------------------------------------------------
 

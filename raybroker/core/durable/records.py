@@ -9,7 +9,8 @@ apart.
                  them when no consumer has had them
     REFUSED      masks of a stored block that were never accepted
     DISPATCHED   delivery queue; spans of blocks handed out whole for the n-th time, then masks of others
-    FAILED       delivery queue; masks that failed n times and wait until a time
+    FAILED       delivery queue; masks that failed n times and wait until a time; behind them, where causes are counted
+                 apart, the upper half of each count
     QUEUE        delivery queue; a subscription, encoded (topics)
     QUEUE_GONE    delivery queue
     STAGED       delivery queue; masks whose acknowledgement waits for a transaction, whose number follows
@@ -84,6 +85,10 @@ _CAME_SHIFT: Final = 6
 _PRIORITY_MASK: Final = (1 << _CAME_SHIFT) - 1
 _PRIORITY_OF: Final = bytes([byte & _PRIORITY_MASK for byte in range(256)])
 _UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS, _UNITS, _WORKS = (1 << i for i in range(8))
+
+_VALUE_BITS: Final = 32
+"""Of the value of a row; a count of failures may have more, see FAILED."""
+_VALUE_MAX: Final = (1 << _VALUE_BITS) - 1
 
 ROWS_MAX: Final = 4_096
 """Rows of one record: with the longest row it stays below a store's limit for records."""
@@ -363,6 +368,9 @@ def encode(
     kind: int, queue: int, spans: Sequence[Span] = (), rows: Sequence[RecordRow] = (), rest: bytes = b""
 ) -> bytes:
     """One record."""
+    if kind == FAILED and any(row.value > _VALUE_MAX for row in rows):
+        rest = array("Q", [row.value >> _VALUE_BITS for row in rows]).tobytes()
+        rows = [row._replace(value=row.value & _VALUE_MAX) for row in rows]
     out = [_HEAD.pack(kind, queue, len(spans), len(rows))]
     if spans:
         out.extend([_SPAN.pack(*s) for s in spans])
@@ -385,7 +393,14 @@ def decode(record: bytes) -> JournalRecord:
         ordinal, value, until_ms = _PICK.unpack_from(record, at)
         mask, at = pk.unpack(record, at + _PICK.size)
         rows.append(RecordRow(ordinal, mask, value, until_ms))
-    return JournalRecord(kind, queue, spans, rows, record[at:])
+    rest = record[at:]
+    if kind == FAILED and rest:
+        rows = [
+            row._replace(value=row.value | upper << _VALUE_BITS)
+            for row, upper in zip(rows, array("Q", rest), strict=True)
+        ]
+        rest = b""
+    return JournalRecord(kind, queue, spans, rows, rest)
 
 
 def encode_number(number: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.redelivery import failures_apart, own_failures
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
 from raybroker.core.selector.content import Content
@@ -54,11 +55,19 @@ def history(queue: DeliveryQueue, run: Run, *, now: bool = False) -> list[Reason
     """Why a message was or will be delivered again; ``now``: its last delivery is with a consumer."""
     if run.attempts <= now and not run.failures:
         return []
-    failures, limit = max(run.failures, 0), queue.policy.failures_max
-    back = max(run.attempts - failures - now, 0)
-    facts = {"deliveries": run.attempts, "failures": failures, "failures_max": limit}
+    failures, limit = own_failures(run.failures), queue.policy.failures_max
+    apart, limits = failures_apart(run.failures), queue.policy.cause_limits
+    back = max(run.attempts - failures - sum(apart.values()) - now, 0)
+    facts: dict[str, object] = {"deliveries": run.attempts, "failures": failures, "failures_max": limit}
+    if apart:
+        facts |= {"causes": apart, "causes_max": {cause: limits[cause] for cause in apart}}
     parts = [f"was handed out {_times(run.attempts)}"]
-    if run.failures == REJECTED:
+    parts += [
+        f"{_times(count)} it failed by the cause {cause}"
+        f" ({'any number is' if limits[cause] < 0 else f'{limits[cause]} are'} allowed)"
+        for cause, count in apart.items()
+    ]
+    if failures == REJECTED:
         parts.append("a consumer has rejected it")
     elif failures:
         left = "any number is allowed" if limit < 0 else f"{limit} are allowed before it is dead"

@@ -9,6 +9,7 @@ from raybroker.core.outcome import DeadLetter
 from raybroker.engine.destinations.destination_registry import DMQ
 from raybroker.engine.ports import Codec, Governed
 from raybroker.model.blocks.block import Block
+from raybroker.model.causes import parse_destinations
 from raybroker.model.settings.settings import ConfigView
 
 ROUNDS_MAX: Final = 10
@@ -26,6 +27,9 @@ class DeadLetterPolicy:
     def sort(self, destination: Governed, effect: DeadLetter, block: Block) -> list[tuple[str | None, int, bool]]:
         """(name of a queue or None for nowhere, messages that go there, whether their bodies are cut)."""
         usual = self._target(destination, effect.reason)
+        by_cause = parse_destinations(destination.attributes.errorDestinationByCause) if effect.cause else {}
+        if effect.cause in by_cause and (destination.kind, destination.name) != ("queue", by_cause[effect.cause]):
+            usual = by_cause[effect.cause]
         cut = bool(self._config["imq.destination.DMQ.truncateBody"])
         groups: dict[tuple[str | None, bool], int] = {}
         for index in pk.indexes(effect.mask):

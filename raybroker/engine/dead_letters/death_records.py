@@ -32,6 +32,7 @@ class DeathRecords:
             self._broker,
             effect.failure,
             subscription,
+            effect.cause,
         )
         return self._codec.dead_block(
             block,

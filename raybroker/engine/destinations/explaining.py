@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.redelivery import failures_apart, own_failures
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_work import PARTS
 from raybroker.core.why import messages, queues
@@ -99,7 +100,8 @@ class Explaining:
             "position": f"{ordinal}.{index}",
             "priority": run.priority,
             "deliveries": run.attempts,
-            "failures": max(run.failures, 0),
+            "failures": own_failures(run.failures),
+            "causes": failures_apart(run.failures),
         }
         if destination.name == DMQ and content is not None:
             reasons += _death(content.properties(index))

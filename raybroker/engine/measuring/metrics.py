@@ -28,6 +28,7 @@ from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.transactions.transaction_state import TransactionState
 from raybroker.engine.transactions.transactions import Transaction
 from raybroker.model import histogram as h
+from raybroker.model.causes import CAUSES
 from raybroker.model.definitions import pauses
 from raybroker.model.naming.names import is_metrics_topic
 from raybroker.model.settings.setting_thresholds import OF
@@ -113,6 +114,7 @@ class Sum:
 def _zero() -> Row:
     row: Row = dict.fromkeys((*COUNTERS, "flow_control_seconds_total", *GAUGES), 0)
     row["delivered_messages_total"] = {"local": 0, "remote": 0}
+    row["failed_deliveries_total"] = dict.fromkeys(CAUSES, 0)
     row["threshold_seconds_total"], row["over_threshold"] = dict.fromkeys(OF, 0), dict.fromkeys(OF, 0)
     row["paused"] = pauses.figures(())
     row["consumers"] = {"active": 0, "backup": 0}
@@ -163,6 +165,8 @@ class MetricRows:
         row["threshold_seconds_total"] = {
             of: ms * MS for of, ms in self._meters.thresholds.total_ms(destination).items()
         }
+        if counters.failed:
+            row["failed_deliveries_total"] = dict.fromkeys(CAUSES, 0) | counters.failed
         meter = self._meters.destinations.get(destination.number)
         if meter is not None:
             row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}

@@ -344,6 +344,16 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "and WebLogic have no limit; ours is 20, because one message that cannot be handled must not turn "
             "for ever.",
             unit="redeliveries", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
+    Setting("redeliveryLimitByCause", "string", "", "destination",
+            "Redelivery limits of failures whose cause is known, which are counted apart: oom=3 (out of memory), lost "
+            "(the process, actor or node that worked on it has died), preempted (its node was taken away), timeout, "
+            "poison=0 (the body cannot be decoded), with commas between; -1: no limit. Not named: oom 3, poison 0, "
+            "preempted none, lost and timeout as redeliveryLimit. With lost= the death of a consumer that had begun "
+            "counts as that, and with timeout= an ack deadline that has passed does; without, the one counts as a "
+            "failure of the application and the other not at all.", reload=_LIVE),
+    Setting("errorDestinationByCause", "string", "", "destination",
+            "Queues for what is dead by a cause, such as oom=work.large, where consumers have more memory; as "
+            "errorDestination, which holds for causes that are not named.", reload=_LIVE),
     Setting("redeliveryDelayOverride", "millis", UNLIMITED, "destination",
             "Pause before a failed message is delivered again, whatever the consumer asks for.",
             unit="ms", low=0, high=INT_MAX, unlimited=True, minus_one=NO_OVERRIDE, reload=_LIVE),

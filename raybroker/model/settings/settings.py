@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
 
+from raybroker.model import causes
 from raybroker.model.copies import check_copies, check_replicas
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
@@ -57,6 +58,7 @@ _DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
     "isLocalOnly": (False,),
     "unitOfOrder": (False,),
     "errorDestination": ("",),
+    "errorDestinationByCause": ("",),
     "quota": ("",),
 }
 """The attributes of these that mq.sys.dmq may have: it takes what others reject, from everywhere, as it comes, and
@@ -139,6 +141,8 @@ class DestinationAttributes:
     expirationLoggingPolicy: str = ""
     errorDestination: str = ""
     redeliveryLimit: int = 20
+    redeliveryLimitByCause: str = ""
+    errorDestinationByCause: str = ""
     redeliveryDelayOverride: int = UNLIMITED
     redeliveryBackoffPercent: int = 100
     redeliveryDelayMax: int = 60000
@@ -336,6 +340,9 @@ def _overridden(
     check_copies(found.replicas, found.minInSync, in_broker=found.hosting == IN_BROKER)
     if found.quota:
         check_quota_name(found.quota)
+    causes.parse_limits(found.redeliveryLimitByCause)
+    for queue in causes.parse_destinations(found.errorDestinationByCause).values():
+        _check_error_destination(queue, "errorDestinationByCause")
     if found.destinationKeys:
         parse_sort_keys(found.destinationKeys)
     if found.duplicateWindowMs and found.unitOfOrderRouting == "PathService":
@@ -365,11 +372,11 @@ def _check_threshold(of: str, high: int, low: int, limit: str, most: int) -> Non
         raise ConfigError(f"{of}High = {high} would never be reached: {limit} is {most}; lower one or raise the other")
 
 
-def _check_error_destination(queue: str) -> None:
+def _check_error_destination(queue: str, attribute: str = "errorDestination") -> None:
     try:
         check_destination_name(queue, allow_reserved=queue == DEAD_MESSAGE_QUEUE)
     except InvalidDestinationError as error:
-        raise ConfigError(f"errorDestination: {error}") from None
+        raise ConfigError(f"{attribute}: {error}") from None
 
 
 def go_on(way: list[str], queue: str) -> None:

@@ -21,6 +21,7 @@ from raybroker.model import failure
 from raybroker.model.blocks.block import BLOCK_BYTES_MAX, Block
 from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.blocks.record import Buffer
+from raybroker.model.causes import FAILS
 from raybroker.model.errors import ConfigError, ProtocolError
 
 FRAME_BYTES_MAX: Final = BLOCK_BYTES_MAX + 64
@@ -37,7 +38,7 @@ SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN, MARK = range(25, 31)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
 """Frames that carry messages, and may be large."""
 
-OUTCOMES: Final = frozenset(("reject", "release", "unseen", "fail", "expired"))
+OUTCOMES: Final = frozenset(("reject", "release", "unseen", "expired", *FAILS))
 """Outcomes of a delivery that is not acknowledged."""
 REASON_CHARS_MAX: Final = failure.REASON_CHARS_MAX
 """A longer reason of an outcome is cut when it is sent."""

@@ -30,6 +30,7 @@ class Killed(NamedTuple):
     broker: str = "b1"
     failure: str = ""
     subscription: str = ""
+    cause: str = ""
 
 
 def block_of(headers: list[bytes], bodies: list[Any] | None = None, **columns: Any) -> Block:

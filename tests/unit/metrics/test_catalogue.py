@@ -22,6 +22,7 @@ EXTRA = {
     "level",
     "of",
     "quota",
+    "cause",
 }
 """Labels beside those of the tiers; each takes a bounded number of values."""
 

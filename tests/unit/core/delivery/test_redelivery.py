@@ -32,9 +32,9 @@ def test_messages_are_over_with_more_failures_than_the_limit(failures: int, limi
 
 def test_the_reason_of_a_death_says_how_often_it_failed_or_that_it_was_rejected() -> None:
     dead = dead_of(run(3), 2, "broken")
-    assert dead[1:] == ("UNDELIVERABLE", "failed 3 times, 2 are allowed", "broken")
+    assert dead[1:] == ("UNDELIVERABLE", "failed 3 times, 2 are allowed", "broken", "")
     assert is_over(run(REJECTED), -1)
-    assert dead_of(run(REJECTED), -1)[1:] == ("ERROR", "rejected before a restart", "")
+    assert dead_of(run(REJECTED), -1)[1:] == ("ERROR", "rejected before a restart", "", "")
 
 
 def test_failures_are_counted_up_to_their_maximum() -> None:
