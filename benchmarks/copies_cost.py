@@ -1,0 +1,350 @@
+"""What copies of a host's log cost: a lone send, throughput, and a copy that catches up.
+
+    python -m benchmarks.copies_cost lone
+    python -m benchmarks.copies_cost throughput
+    python -m benchmarks.copies_cost catch-up --messages 1000000
+
+Three copies on this machine, each with a process (the leader's is this one), a folder and syncs of its own.  ``lone``
+and ``throughput`` are measured at the host's own end of a connection, without a client and its socket: what they add is
+the same with and without copies.  They are compared in alternating slices: ``lone`` with a host that has no copies,
+``throughput`` with a bare pipe that appends and syncs in three processes, and sends what the others have to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from raybroker.config import Config
+from raybroker.copies.copy import Copy, CopyPlace
+from raybroker.copies.replicated_store import ReplicatedStore
+from raybroker.engine.ports import Store
+from raybroker.hosting.host_service import HostService, HostStorage
+from raybroker.model.blocks.record import BLOCK, LogEntry
+from raybroker.model.settings.settings import destination_attributes
+from raybroker.services.native.native import NativeConnection
+from raybroker.store.journal import Journal
+from raybroker.system.clock import SystemClock
+from raybroker.system.entropy import token
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import preface
+from tests.fuzz.rig import QUEUE, TOKEN, Peer, send
+
+SECRET = b"a secret of this run"
+BODY = 1024
+BLOCK_MESSAGES = 100
+META = bytes(40)
+WINDOW = 8
+
+
+class Follower:
+    """A copy in a process of its own."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self.directory, self.node = directory, node
+        self.begin()
+
+    def begin(self) -> None:
+        command = [sys.executable, "-m", "benchmarks.copies_cost", "follower", str(self.directory), self.node]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        answer = self._read()
+        self.id, self.address = answer["id"], tuple(answer["address"])
+
+    def tell(self, **what: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return cast(dict[str, Any], json.loads(self.process.stdout.readline()))
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def follow(directory: str, node: str) -> None:
+    copy = Copy(CopyPlace(Path(directory), node, "bench/h1"), SECRET)
+    address = copy.serve()
+    print(json.dumps({"id": copy.id, "address": address}), flush=True)
+    for line in sys.stdin:
+        told = json.loads(line)
+        copy.know({name: (ip, port) for name, (ip, port) in told.get("know", {}).items()})
+        if "found" in told:
+            copy.found(told["found"])
+        print(json.dumps(copy.status().as_row()), flush=True)
+    copy.shut_down()
+
+
+@contextmanager
+def led(directory: Path) -> Iterator[tuple[Copy, list[Follower], dict[str, Any]]]:
+    """A copy that leads two others, and where all are."""
+    leader = Copy(CopyPlace(directory / "c0", "n0", "bench/h1"), SECRET)
+    address = leader.serve()
+    followers = [Follower(directory / f"c{number}", f"n{number}") for number in (1, 2)]
+    ids = [leader.id, *(one.id for one in followers)]
+    known = {leader.id: address, **{one.id: one.address for one in followers}}
+    leader.know({one.id: one.address for one in followers})
+    for one in followers:
+        one.tell(know=known, found=ids)
+    leader.found(ids)
+    leader.lead()
+    while not leader.may_dispatch():
+        time.sleep(0.01)
+    try:
+        yield leader, followers, known
+    finally:
+        for one in followers:
+            one.end()
+        leader.shut_down()
+
+
+class Sender:
+    """A host and one connection to it."""
+
+    def __init__(self, storage: HostStorage) -> None:
+        config = Config.from_values({"imq.ping.interval": 0})
+        self.service = HostService(storage, SystemClock(), config, token=TOKEN)
+        self.seq = 0
+
+    async def open(self) -> None:
+        await self.service.start(threaded=True)
+        attributes = {**destination_attributes().as_dict("queue"), "maxNumMsgs": -1, "maxTotalMsgBytes": "-1"}
+        await self.service.destinations.create("queue", QUEUE, attributes, False)
+        self.peer = Peer(NativeConnection(self.service.service))
+        self.peer.feed(preface(TOKEN))
+        self.peer.feed(wire.call(1, "hello", {"started": True, "connection": "c"}))
+        self.peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 1}))
+        self.peer.frames()
+
+    async def lone(self, count: int) -> float:
+        """Seconds a send."""
+        began = time.perf_counter()
+        for _ in range(count):
+            self.seq += 1
+            self.peer.feed(send(1, producer=1, first_seq=self.seq, bodies=(b"x" * BODY,)))
+            while not self.peer.frames():  # noqa: ASYNC110 - a turn of the loop each, as a host has
+                await asyncio.sleep(0)
+        return (time.perf_counter() - began) / count
+
+    async def stream(self, blocks: int) -> float:
+        """Messages a second, blocks of 100, a window of them unconfirmed."""
+        body = b"x" * BODY
+        began, waiting, sent = time.perf_counter(), 0, 0
+        while sent < blocks or waiting:
+            while sent < blocks and waiting < WINDOW:
+                self.peer.feed(send(1, producer=1, first_seq=self.seq + 1, bodies=(body,) * BLOCK_MESSAGES))
+                self.seq += BLOCK_MESSAGES
+                sent, waiting = sent + 1, waiting + 1
+            await asyncio.sleep(0)
+            waiting -= len(self.peer.frames())
+        return blocks * BLOCK_MESSAGES / (time.perf_counter() - began)
+
+
+def replicated(leader: Copy) -> HostStorage:
+    store = ReplicatedStore(leader)
+    return HostStorage(cast(Store, store), copies=store)
+
+
+def quarters(values: list[float], unit: str, scale: float = 1.0) -> str:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle * scale:,.0f} {unit} (quarters {low * scale:,.0f} and {high * scale:,.0f})"
+
+
+async def compare_lone(directory: Path, rounds: int, count: int) -> None:
+    with led(directory) as (leader, _, _):
+        plain = Sender(HostStorage(Journal(directory / "plain", monotonic_ns=time.monotonic_ns, entropy=token)))
+        copied = Sender(replicated(leader))
+        for one in (plain, copied):
+            await one.open()
+            await one.lone(50)
+        found: tuple[list[float], list[float]] = ([], [])
+        for _ in range(rounds):
+            for one, into in zip((plain, copied), found, strict=True):
+                into.append(await one.lone(count))
+        ratios = [b / a for a, b in zip(*found, strict=True)]
+        print("lone send, no copies    ", quarters(found[0], "µs", 1e6))
+        print("lone send, three copies ", quarters(found[1], "µs", 1e6))
+        print(f"ratio of time: {statistics.median(ratios):.2f}, at most 1.8 wanted")
+        for one in (plain, copied):
+            await one.service.close()
+
+
+# ---- the bare pipe
+
+
+def sink(directory: str) -> None:
+    """Append and sync what comes, and answer each group."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(listening.getsockname()[1], flush=True)
+        came, _ = listening.accept()
+    came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    fd = os.open(Path(directory), os.O_RDWR | os.O_CREAT, 0o600)
+    stream, at = came.makefile("rb"), 0
+    while head := stream.read(4):
+        data = stream.read(struct.unpack("<I", head)[0])
+        os.pwrite(fd, data, at)
+        os.fdatasync(fd)
+        at += len(data)
+        came.sendall(b"!")
+
+
+class BarePipe:
+    """One append and one sync a group in three processes: nothing else."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ends: list[socket.socket] = []
+        self.processes: list[subprocess.Popen[str]] = []
+        for number in (1, 2):
+            command = [sys.executable, "-m", "benchmarks.copies_cost", "sink", str(directory / f"sink{number}")]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            self.ends.append(socket.create_connection(("127.0.0.1", int(process.stdout.readline()))))
+            self.ends[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.processes.append(process)
+        self.fd = os.open(directory / "sink0", os.O_RDWR | os.O_CREAT, 0o600)
+        self.at = 0
+
+    def stream(self, blocks: int, group: int) -> float:
+        data = bytes(BODY * BLOCK_MESSAGES * group)
+        head = struct.pack("<I", len(data))
+        began = time.perf_counter()
+        for _ in range(blocks // group):
+            for end in self.ends:
+                end.sendall(head + data)
+            os.pwrite(self.fd, data, self.at)
+            os.fdatasync(self.fd)
+            self.at += len(data)
+            self.ends[0].recv(1)  # A majority has it; the other answer is read later.
+            self.ends[1].recv(1)
+        return blocks // group * group * BLOCK_MESSAGES / (time.perf_counter() - began)
+
+    def close(self) -> None:
+        for end in self.ends:
+            end.close()
+        for process in self.processes:
+            process.wait()
+
+
+async def compare_throughput(directory: Path, rounds: int, blocks: int) -> None:
+    pipe = BarePipe(directory)
+    with led(directory) as (leader, _, _):
+        copied = Sender(replicated(leader))
+        await copied.open()
+        await copied.stream(blocks // 4)
+        best = max((1, 2, 4, 8), key=lambda group: pipe.stream(blocks // 2, group))
+        found: tuple[list[float], list[float]] = ([], [])
+        for _ in range(rounds):
+            found[0].append(pipe.stream(blocks, best))
+            found[1].append(await copied.stream(blocks))
+        ratios = [b / a for a, b in zip(*found, strict=True)]
+        print(f"bare pipe, three syncs, groups of {best} blocks ", quarters(found[0], "messages/s"))
+        print("host with three copies                    ", quarters(found[1], "messages/s"))
+        print(f"ratio: {statistics.median(ratios):.2f}, at least 0.3 wanted")
+        await copied.service.close()
+    pipe.close()
+
+
+# ---- a copy that catches up
+
+
+class Load(threading.Thread):
+    """Blocks to the leader as fast as a window lets them, until told to stop; ``done``: messages that are released."""
+
+    def __init__(self, leader: Copy, store: ReplicatedStore, first: int) -> None:
+        super().__init__(daemon=True)
+        self.leader, self.store, self.next = leader, store, first
+        self.over = False
+        self.done = 0
+
+    def run(self) -> None:
+        body = bytes(BODY * BLOCK_MESSAGES)
+        while not self.over:
+            self.store.commit([LogEntry(BLOCK, 1, self.next, META, (body,))])
+            self.next += 1
+            self.done += BLOCK_MESSAGES
+            while self.store.last_index() - self.leader.released > WINDOW:
+                time.sleep(0.0002)
+
+
+def catch_up(directory: Path, messages: int) -> None:
+    with led(directory) as (leader, followers, known):
+        store = ReplicatedStore(leader)
+        list(store.recover_runs())
+        away = followers[1]
+        away.end()
+        load = Load(leader, store, 1)
+        load.start()
+        began = time.perf_counter()
+        while load.done < messages:
+            time.sleep(0.01)
+        before = load.done / (time.perf_counter() - began)
+        done, began = load.done, time.perf_counter()
+        away.begin()
+        leader.know({away.id: away.address})
+        known[away.id] = away.address
+        away.tell(know=known)
+
+        def behind() -> int:
+            return next(one.behind for one in leader.status().copies if one.copy == away.id)
+
+        while behind() > 64:
+            time.sleep(0.02)
+        took = time.perf_counter() - began
+        meanwhile = (load.done - done) / took
+        load.over = True
+        load.join()
+        print(f"{messages:,} messages of {BODY} bytes missed: caught up in {took:.1f} s, at most 30 s wanted")
+        print(
+            f"the leader meanwhile: {meanwhile:,.0f} messages/s of {before:,.0f}, {meanwhile / before:.2f};"
+            " at least 0.7 wanted"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("lone", "throughput", "catch-up", "follower", "sink"))
+    parser.add_argument("rest", nargs="*")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--count", type=int, default=300, help="sends, or blocks, of a slice")
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--dir", help="a folder on the disk to test")
+    given = parser.parse_args()
+    if given.what == "follower":
+        follow(*given.rest)
+        return
+    if given.what == "sink":
+        sink(*given.rest)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="copies-", dir=given.dir))
+    try:
+        if given.what == "lone":
+            asyncio.run(compare_lone(directory, given.rounds, given.count))
+        elif given.what == "throughput":
+            asyncio.run(compare_throughput(directory, given.rounds, given.count))
+        else:
+            catch_up(directory, given.messages)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
