@@ -18,6 +18,7 @@ has. The text of the function is made of the names in this file and of numbers a
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,14 +30,14 @@ _OFTEN: Final[Mapping[str, Mapping[int, str]]] = {
     "uint": {
         0x52: "f = buffer[at + 1]; at += 2",
         0x43: "f = 0; at += 1",
-        0x70: "f = int.from_bytes(buffer[at + 1 : at + 5], 'big'); at += 5",
+        0x70: "f = u32(buffer, at + 1)[0]; at += 5",
     },
     "boolean": {0x41: "f = True; at += 1", 0x42: "f = False; at += 1"},
     "ubyte": {0x50: "f = buffer[at + 1]; at += 2"},
     "binary": {0xA0: "stop = at + 2 + buffer[at + 1]; f = bytes(buffer[at + 2 : stop]); at = stop"},
     "string": {0xA1: "stop = at + 2 + buffer[at + 1]; f = str(buffer[at + 2 : stop], 'utf-8'); at = stop"},
     "message-id": {0xA1: "stop = at + 2 + buffer[at + 1]; f = str(buffer[at + 2 : stop], 'utf-8'); at = stop"},
-    "timestamp": {0x83: "f = int.from_bytes(buffer[at + 1 : at + 9], 'big', signed=True); at += 9"},
+    "timestamp": {0x83: "f = i64(buffer, at + 1)[0]; at += 9"},
 }
 """Type of a field → the constructors that are read without a call."""
 
@@ -72,6 +73,7 @@ def reader_of(
 
     known: dict[str, Any] = {f"d{index}": default for index, default in enumerate(defaults)}
     known |= {"kind": kind, "new": tuple.__new__, "compound32": compound32, "other": other, "no_list": no_list}
+    known |= {"u32": struct.Struct(">I").unpack_from, "i64": struct.Struct(">q").unpack_from}
     known |= {"too_many": too_many, "no_end": no_end, "missing": missing}
     exec(compile(_source([name for name, _ in types], mandatory), f"<reader of {symbol}>", "exec"), known)
     made: Callable[..., Any] = known["read"]

@@ -53,6 +53,13 @@ _CONSTRUCTORS: Final[Mapping[int, frozenset[int]]] = {
     FOOTER: _MAPS,
 }
 """Section → the constructors that its value may have."""
+_SHORT: Final = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0})
+"""Constructors with a size of one byte."""
+_HEADERS_MAX: Final = 256
+_HEADER_BYTES_MAX: Final = 16
+_headers: Final[dict[bytes, AmqpHeader]] = {}
+"""Headers that have come, by their bytes: there are few that differ, but for those with a time to live. Full, it
+takes no more."""
 _FRONTS: Final = {code: b"\0\x53" + bytes((code,)) for code in _CONSTRUCTORS}
 _new: Final = tuple.__new__
 _LONG: Final = struct.Struct(">I")
@@ -76,10 +83,11 @@ class MessageSections:
         """Raises AmqpViolation for what is no message."""
         self.data = data
         self.sections: list[MessageSection] = []
+        found = self.sections
         at, size, last = 0, len(data), 0
         while at < size:
             start = at
-            if data[at : at + 2] == b"\0\x53" and at + 3 < size:
+            if data[at : at + 2] == b"\0\x53" and at + 4 < size:
                 code = data[at + 2]
                 at += 3
             else:
@@ -88,11 +96,14 @@ class MessageSections:
                 _check_order(last, code)
             if at >= size or code not in _CONSTRUCTORS or data[at] not in _CONSTRUCTORS[code]:
                 raise malformed(f"a section {code:#x} of a message has a value of a wrong type")
-            end = skip(data, at)
-            self.sections.append(_new(MessageSection, (code, start, at, end)))
-            if len(self.sections) > SECTIONS_MAX:
-                raise malformed(f"a message has more than {SECTIONS_MAX} sections")
+            # Most have a size of one byte; nothing else is looked at here.
+            end = at + 2 + data[at + 1] if data[at] in _SHORT and at + 1 < size else skip(data, at)
+            if end > size:
+                raise malformed("a value goes on behind the end")
+            found.append(_new(MessageSection, (code, start, at, end)))
             at, last = end, code
+            if len(found) > SECTIONS_MAX:
+                raise malformed(f"a message has more than {SECTIONS_MAX} sections")
 
     def find(self, code: int) -> MessageSection | None:
         for section in self.sections:
@@ -110,8 +121,16 @@ class MessageSections:
 
     @property
     def header(self) -> AmqpHeader | None:
-        found = self.find(HEADER)
-        return None if found is None else self._composite(found)
+        if not self.sections or self.sections[0].code != HEADER:
+            return None
+        section = self.sections[0]
+        data = bytes(self.data[section.start : section.end])
+        header = _headers.get(data)
+        if header is None:
+            header = self._composite(section)
+            if len(data) <= _HEADER_BYTES_MAX and len(_headers) < _HEADERS_MAX:
+                _headers[data] = header
+        return header
 
     @property
     def properties(self) -> AmqpProperties | None:

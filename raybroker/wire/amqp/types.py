@@ -179,7 +179,18 @@ def _read_string32(buffer: Any, at: int, levels: int) -> tuple[str, int]:
 
 def _read_symbol8(buffer: Any, at: int, levels: int) -> tuple[Symbol, int]:
     end = at + 1 + buffer[at]
-    return Symbol(str(buffer[at + 1 : end], "ascii")), end
+    data = bytes(buffer[at + 1 : end])
+    symbol = _symbols.get(data)
+    if symbol is None:
+        symbol = Symbol(str(data, "ascii"))
+        if len(_symbols) < SYMBOLS_MAX:
+            _symbols[data] = symbol
+    return symbol, end
+
+
+SYMBOLS_MAX: Final = 512
+_symbols: Final[dict[bytes, Symbol]] = {}
+"""Symbols of less than 256 bytes that have come, of which few differ. Full, it takes no more."""
 
 
 def _read_symbol32(buffer: Any, at: int, levels: int) -> tuple[Symbol, int]:
@@ -211,9 +222,9 @@ def _items(buffer: Any, count: int, at: int, end: int, levels: int) -> list[Any]
     if levels < 1:
         raise malformed(f"values are nested more than {NESTING_MAX} levels deep")
     found = []
-    readers = READERS
+    readers, levels = READERS, levels - 1
     for _ in range(count):
-        value, at = readers[buffer[at]](buffer, at + 1, levels - 1)
+        value, at = readers[buffer[at]](buffer, at + 1, levels)
         found.append(value)
     if at != end:
         raise malformed("the items of a list or map do not end where it ends")
