@@ -269,7 +269,7 @@ def test_what_is_recovered_rests_for_the_redelivery_delay(broker: LoopbackBroker
 def test_a_resting_message_lets_others_pass(broker: LoopbackBroker) -> None:
     """W-67: set aside"""
     connection = broker.connect()
-    name = create(connection, broker.name(), redeliveryDelayOverride=DELAY_MS)
+    name = create(connection, broker.name(), redeliveryDelayOverride=DELAY_MS * 5)
     session = connection.session(ack="client")
     producer, consumer = session.producer(name), session.consumer(name)
     producer.send("failing")
@@ -344,11 +344,11 @@ def test_what_waits_in_the_buffer_is_extended_by_itself(broker: LoopbackBroker) 
     connection, name = broker.connect(), broker.name()
     session = connection.session(ack="client")
     session.producer(name).send_many(range(5))
-    consumer = session.consumer(name, prefetch=5, ack_timeout_ms=90)  # A limit of its own: none of it is shared.
+    consumer = session.consumer(name, prefetch=5, ack_timeout_ms=180)  # A limit of its own: none of it is shared.
     assert bodies(take(consumer, 1)) == [0]
     waiting = connection.session().consumer(name)
     assert [(m.body, m.delivery_count) for m in take(waiting, 1)] == [(0, 2)]
-    assert nothing(waiting, 0.3)
+    assert nothing(waiting, 0.45)
     assert [(m.body, m.delivery_count) for m in take(consumer, 4)] == [(n, 1) for n in range(1, 5)]
 
 

@@ -116,15 +116,23 @@ def test_two_segments_that_were_exchanged_lose_nothing(tmp_path: Path, built: Bu
     assert not report.ranges
 
 
-def test_the_head_of_a_sealed_batch_costs_no_message_that_the_summary_knows(tmp_path: Path, built: Built) -> None:
-    checkpoint = max(r.number for r in manifest_of(built.image).segments if r.checkpoint_offset)
-    sealed = {segment_name(r.slot) for r in manifest_of(built.image).segments if r.sealed and r.number >= checkpoint}
+def summarized(built: Built) -> list[rig.Batch]:
+    """Batches with blocks behind the last checkpoint, in segments that have a summary."""
+    batches = list(built.batches())
+    last = max(n for n, batch in enumerate(batches) if any(row.kind == CHECKPOINT for row in batch.rows))
+    return [batch for batch in batches[last:] if batch.sealed and any(row.kind == BLOCK for row in batch.rows)]
+
+
+def test_the_head_of_a_sealed_batch_costs_no_message_that_the_summary_knows(tmp_path: Path) -> None:
+    for messages in range(120, 160, 4):  # Where checkpoints are depends on the sizes of records.
+        built = rig.build(tmp_path / f"built{messages}", 1, messages=messages)
+        if batches := summarized(built):
+            break
     kept = 0
-    for batch in built.batches():
-        if batch.file in sealed and any(row.kind == BLOCK for row in batch.rows):
-            report = check(tmp_path / "store", built, flipped(built.image, batch.file, batch.offset + batch.head - 1))
-            kept += sum(lost.blocks_kept for lost in report.ranges)
-    assert kept or not sealed
+    for batch in batches:
+        report = check(tmp_path / "store", built, flipped(built.image, batch.file, batch.offset + batch.head - 1))
+        kept += sum(lost.blocks_kept for lost in report.ranges)
+    assert kept
 
 
 def test_a_destination_whose_definition_is_lost_keeps_its_messages(tmp_path: Path, small: Built) -> None:

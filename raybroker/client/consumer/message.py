@@ -356,20 +356,17 @@ class Message:
         return self._delivery.attempt + self._headers().doubtful
 
     @property
-    def fence(self) -> int:
+    def fence(self) -> int | None:
         """The fencing number of this delivery: larger than that of every delivery before of this message, and of any
         other of its queue or subscription, also by another consumer and before a restart of the broker.
 
         Whatever the application writes to notes the largest number that it has seen, for the message or its unit of
         order, and refuses smaller ones: they are of somebody who has lost the message and does not know yet.
 
-        Raises IllegalStateError unless the consumer was opened with ``fenced=True``. Numbers of destinations, and of
-        the brokers of a distributed destination, cannot be compared.
+        None unless the consumer was opened with ``fenced=True``. Numbers of destinations, and of the brokers of a
+        distributed destination, cannot be compared.
         """
-        fence = getattr(self._delivery, "fence", 0)
-        if not fence:
-            raise IllegalStateError("the consumer has no fencing numbers; open it with fenced=True")
-        return fence
+        return getattr(self._delivery, "fence", 0) or None
 
     @property
     def unit_of_order(self) -> str | None:

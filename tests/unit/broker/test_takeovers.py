@@ -20,6 +20,7 @@ from raybroker.errors import IllegalStateError, NotSupportedError, StoreError
 from raybroker.model.shared_store import SharedRow, SharedView, StoreState
 
 INTERVAL_MS = 1000
+WAIT_S = 60.0
 NOW_MS = 10 * APART_MS
 
 
@@ -124,7 +125,10 @@ class World:
             self.ms += INTERVAL_MS
             self.table.now_ms += INTERVAL_MS
             await self.watch._look_at_store()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(WAIT_S):
+            while self.watch._machine.work is not None:  # noqa: ASYNC110 - nothing tells its end
+                await asyncio.sleep(0.005)
 
 
 def run(work: Callable[[World], Coroutine[Any, Any, None]]) -> World:
