@@ -179,7 +179,9 @@ class Copy:
     def status(self) -> CopyStatus:
         connected = self._links.connected()
         with self._lock:
-            return status_of(self._replica, self.now_ms(), connected, self._over or self._trouble)
+            now_ms, promised_ms = self.now_ms(), self._host.promised_ms
+            ago_ms = -1 if promised_ms < 0 else now_ms - promised_ms
+            return status_of(self._replica, now_ms, ago_ms, connected, self._over or self._trouble)
 
     def shut_down(self) -> None:
         """End: what was submitted is saved, links end, the folder is let go."""
@@ -208,6 +210,11 @@ class Copy:
     @property
     def leads(self) -> bool:
         return self._replica.leading is not None and not self._over
+
+    @property
+    def term(self) -> int:
+        """Number of the latest term that this copy has promised itself to."""
+        return self._replica.promised.number
 
     @property
     def released(self) -> int:
@@ -369,6 +376,8 @@ class Copy:
                 folder.save_all(action.entries, action.committed)
                 return action.token
             case ev.SavePromise():
+                if action.term > folder.head.promised:
+                    self._host.promised_ms = self.now_ms()
                 folder.promise(action.term, action.damage)
                 return action.token
             case ev.CutLog():
@@ -505,11 +514,13 @@ class _HostCalls:
 
     released  called whenever more is released
     lease     from when until when messages may be given out, on the monotonic clock in milliseconds
+    promised_ms  when this copy has promised itself to a leader last, on that clock; -1: not in this process
     """
 
     def __init__(self) -> None:
         self.released: Callable[[], object] = _unheard
         self.lease = (0, 0)
+        self.promised_ms = -1
 
 
 class _Space:

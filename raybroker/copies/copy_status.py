@@ -36,9 +36,26 @@ class OtherCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyVote:
+    """What counts where somebody looks for a leader.
+
+    fit              the copy has a vote, and lacks nothing that it has ever answered for
+    end              its log ends there: number and nonce of the last entry's term, its index; the greater is newer
+    led              it leads, or hears who does
+    promised_ms_ago  how long ago it has promised itself to a leader last; -1: not since its process began
+    """
+
+    fit: bool
+    end: tuple[int, int, int]
+    led: bool
+    promised_ms_ago: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStatus:
     """One copy.
 
+    vote         what counts where somebody looks for a leader
     role         FOLLOWER, CANDIDATE, LEADER or STOPPED
     leader       id of the copy that leads, as far as is known here; "" when none is
     term         number of the latest term that this copy has promised itself to
@@ -52,6 +69,7 @@ class CopyStatus:
     """
 
     copy: str
+    vote: CopyVote
     role: str
     leader: str
     term: int
@@ -67,10 +85,14 @@ class CopyStatus:
 
     def as_row(self) -> Row:
         """Return it as plain values, for whoever asks over the network."""
-        return {**asdict(self), "voters": list(self.voters), "learners": list(self.learners)}
+        row = asdict(self)
+        vote = row.pop("vote")
+        return {**row, **vote, "voters": list(self.voters), "learners": list(self.learners)}
 
 
-def status_of(replica: Replica, now_ms: int, connected: frozenset[str], trouble: str) -> CopyStatus:
+def status_of(
+    replica: Replica, now_ms: int, promised_ms_ago: int, connected: frozenset[str], trouble: str
+) -> CopyStatus:
     """Return what this copy's machine knows; ``connected``: copies that there is a link to."""
     members, leading = replica.members, replica.leading
     copies: list[OtherCopy] = []
@@ -82,6 +104,12 @@ def status_of(replica: Replica, now_ms: int, connected: frozenset[str], trouble:
             copies.append(_other(copy, voter, leading.copies[copy], replica.last.index, now_ms, copy in connected))
     return CopyStatus(
         replica.me,
+        CopyVote(
+            replica.report().fit,
+            (*replica.last.term, replica.last.index),
+            replica.hears_leader(now_ms),
+            promised_ms_ago,
+        ),
         str(replica.role),
         replica.leader,
         replica.promised.number,

@@ -4,8 +4,10 @@
     listening side    CHALLENGE  nonce, its id, its proof
     connecting side   PROOF      its proof; what it says from then on is taken
 
-A proof is a hash of both nonces, the key and both ids, keyed with the secret, which itself is never sent.  Until then a
-frame has at most HANDSHAKE_BYTES_MAX.  Any thread may send: what the socket does not take at once is left to the loop.
+A proof is a hash of both nonces, the key and both ids, keyed with the secret, which itself is never sent; where it
+is encrypted, also of the certificate that the listening side shows, so that nobody in between can show another one.
+Until then a frame has at most HANDSHAKE_BYTES_MAX.  Any thread may send: what the socket does not take at once is left
+to the loop.
 """
 
 from __future__ import annotations
@@ -65,10 +67,10 @@ class LinkEvents(NamedTuple):
 
 
 class LinkTls(NamedTuple):
-    """How a link is encrypted; ``server``: this end listens."""
+    """How a link is encrypted.  ``certificate``: what this end shows (DER), where it listens; b"" where it connects."""
 
     context: ssl.SSLContext
-    server: bool
+    certificate: bytes = b""
 
 
 class _Encryption:
@@ -76,9 +78,14 @@ class _Encryption:
 
     def __init__(self, tls: LinkTls) -> None:
         self.came, self.goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.inside = tls.context.wrap_bio(self.came, self.goes, server_side=tls.server)
+        self.inside = tls.context.wrap_bio(self.came, self.goes, server_side=bool(tls.certificate))
+        self._certificate = tls.certificate
         self.ready = False
         self._early: list[Buffer] = []
+
+    def certificate(self) -> bytes:
+        """Return what the listening side shows."""
+        return self._certificate or self.inside.getpeercert(binary_form=True) or b""
 
     def encrypt(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         self._early += buffers
@@ -292,7 +299,8 @@ class CopyLink:
 
     def _proof(self, side: bytes) -> bytes:
         secret = blake2b(self._identity.secret).digest()
-        return blake2b(side + self._words, key=secret, digest_size=PROOF_BYTES).digest()
+        shown = b"" if self._encryption is None else self._encryption.certificate()
+        return blake2b(side + self._words + shown, key=secret, digest_size=PROOF_BYTES).digest()
 
 
 class _FrameBuffer:

@@ -37,10 +37,13 @@ Address = tuple[str, int]
 
 
 class CopyTls(NamedTuple):
-    """The contexts for links: of this end where it listens, and for what it connects to."""
+    """How links are encrypted: at this end where it listens, and where it connects.
+
+    The certificate at the other end is not checked by an authority: the proof that follows is made of it.
+    """
 
     listening: Callable[[], LinkTls]
-    connecting: Callable[[str], LinkTls]
+    connecting: Callable[[], LinkTls]
 
 
 class LinksHeard(NamedTuple):
@@ -256,7 +259,7 @@ class CopyLinks:
             peer.pause_ms = min(2 * peer.pause_ms, LAST_PAUSE_MS)
             address = peer.address
         sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
-        tls = None if self._tls is None else self._tls.connecting(to)
+        tls = None if self._tls is None else self._tls.connecting()
         link = CopyLink(sock, self._identity, self._events, now_ms, to, tls)
         with self._lock:
             peer.trying = link

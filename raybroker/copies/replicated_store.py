@@ -49,6 +49,11 @@ class ReplicatedStore:
     def __getattr__(self, name: str) -> Any:
         return self._leave if name == "close" else getattr(self._copy.journal, name)
 
+    @property
+    def incarnation(self) -> int:
+        """Number of the term in which the copy leads: larger with every leader, wherever it is."""
+        return self._copy.term
+
     def recover(self) -> Iterator[LogEntry]:
         """Open the journal as after a restart, and give back what it has."""
         for found in self.recover_runs():

@@ -155,6 +155,10 @@ class Replica:
         fit = not state.damage and state.me in self.members.voters and self.role is not ReplicaRole.STOPPED
         return CopyReport(state.me, fit, state.log.last)
 
+    def hears_leader(self, now_ms: int) -> bool:
+        """Return whether this copy leads, or has heard who does within HEARD_MS."""
+        return self.leading is not None or (self._heard_ms is not None and now_ms - self._heard_ms < HEARD_MS)
+
     def may_dispatch(self, now_ms: int) -> bool:
         """True while this copy leads and no other one can.
 

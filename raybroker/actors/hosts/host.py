@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
@@ -27,6 +27,8 @@ from raybroker.actors.standby import assignment
 from raybroker.broker.cluster.database_passwords import store_password
 from raybroker.broker.services.link_security import cluster_tls
 from raybroker.config.live import LiveConfig
+from raybroker.copies.copy import Copy
+from raybroker.copies.replicated_store import ReplicatedStore
 from raybroker.engine.ports import Store
 from raybroker.hosting.host_port import Row, method_of
 from raybroker.hosting.host_service import HostBroker, HostProcess, HostService, HostStorage, Post
@@ -62,6 +64,8 @@ LOCK_WAIT_S: Final = 5.0
 SWITCH_S: Final = 0.0005
 """How long one thread of a host may keep another from running: by default 5 ms, in which a disk could have synced
 twenty times. The commit thread was waiting for its turn rather than for the disk."""
+LEAD_LOOK_S: Final = 0.02
+"""How often a host whose log has copies looks whether its own leads."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 """How long a host waits that could not start before it tries again; twice as long each time in between."""
@@ -89,7 +93,8 @@ class KeptState:
 class DataPlane(threading.Thread):
     """The thread with the data socket's loop. ``failure`` is set when the host could not start; ``loop``: one that
     another thread runs, None: a new one, which :meth:`run` runs; ``life``: where the lives of messages are logged;
-    ``metrics``: rows of whoever runs the host."""
+    ``metrics``: rows of whoever runs the host; ``copy``: of the log, where others have copies too: the host serves once
+    that leads."""
 
     process_of_its_own = True
     """The process is the host's alone, and so are its figures."""
@@ -103,8 +108,10 @@ class DataPlane(threading.Thread):
         life: MessagesLog,
         metrics: Callable[[], Row] = dict,
         loop: asyncio.AbstractEventLoop | None = None,
+        copy: Copy | None = None,
     ) -> None:
         super().__init__(name="raybroker-data", daemon=True)
+        self.copy = copy
         self.spec = spec
         self.kept = kept
         self.config = kept.config
@@ -149,11 +156,12 @@ class DataPlane(threading.Thread):
             failpoint("host.open")
             self.service = HostService(
                 HostStorage(
-                    with_steps(store),
+                    with_steps(cast(Store, store)),
                     incarnation,
                     store.bodies if isinstance(store, Journal) else None,
                     self._paging(),
-                    Path(self.spec.directory) if isinstance(store, Journal) else None,
+                    Path(self.spec.directory) if isinstance(store, Journal) or self.copy is not None else None,
+                    store if isinstance(store, ReplicatedStore) else None,
                 ),
                 SystemClock(),
                 self.config,
@@ -246,8 +254,21 @@ class DataPlane(threading.Thread):
         except OSError:
             return 1
 
-    async def _open_store(self) -> tuple[Store, int]:
+    async def _until_it_leads(self, copy: Copy) -> ReplicatedStore:
+        """Wait until the copy leads; whoever asks meanwhile is told to come again, and what is waited for."""
+        while not copy.leads:
+            status = copy.status()
+            who = f"copy {status.leader} leads" if status.leader else "no copy has a majority of promises"
+            self.failure = ConnectionLostError(f"host {self.spec.key} waits to lead its log: {status.trouble or who}")
+            self.ready.set()
+            await asyncio.sleep(LEAD_LOOK_S)
+        return ReplicatedStore(copy)
+
+    async def _open_store(self) -> tuple[Store | ReplicatedStore, int]:
         config = self.spec.config
+        if self.copy is not None:
+            replicated = await self._until_it_leads(self.copy)
+            return replicated, replicated.incarnation
         if config["imq.persist.store"] == "memory":
             return MemoryStore(), int.from_bytes(entropy.token(2), "little") + 1
         sql = is_sql(config)
@@ -335,6 +356,12 @@ class DataPlane(threading.Thread):
             self.service.service.stop_listening()
         self.loop.call_later(0.2, os._exit, EXIT_FAILED)
 
+    def end_process(self, error: BrokerError) -> None:
+        """End the process, as after an error of the store, because what it serves is another one's now; on the data
+        loop.  One that does not serve yet goes on waiting."""
+        if self.service is not None:
+            self._failed(error)
+
     async def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the data loop, from the actor's loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
@@ -380,10 +407,20 @@ class DestinationHost:
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
         life = MessagesLog(log.directory, kept.config.__getitem__)
         plane = self._plane = DataPlane(
-            spec, kept, runtime.node_ip(), self._forgotten, life, lambda: {"log_records_total": dict(log.counts)}
+            spec,
+            kept,
+            runtime.node_ip(),
+            self._forgotten,
+            life,
+            lambda: {"log_records_total": dict(log.counts)},
+            copy=self._open_copy(spec),
         )
         plane.start()
         return plane
+
+    def _open_copy(self, spec: HostSpec) -> Copy | None:
+        """Open this process' copy of the host's log; None: it has none."""
+        return None
 
     async def stand_by(self) -> None:
         """Answer: the process runs."""

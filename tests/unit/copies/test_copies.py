@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from raybroker.copies.copy import Copy, CopyPlace
+from raybroker.copies.copy import Copy, CopyMeans, CopyPlace
+from raybroker.copies.link import CopyLink, LinkEvents, LinkIdentity, LinkTls, _Encryption
+from raybroker.copies.links import CopyTls
 from raybroker.copies.replicated_store import ReplicatedStore
 from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import ConfigError, StoreError
 from raybroker.replication.replica_set import MemberChange
+from raybroker.security.keystore import self_signed
+from raybroker.security.tls import KeyFiles, first_certificate, server_context
 from raybroker.store.journal.format import pack_entries
 from tests.unit.copies.disks import block, checkpoint
-from tests.unit.copies.rig import SECRET, Group, Node, until
+from tests.unit.copies.rig import SECRET, SEGMENT, Group, Node, until
 
 Make = Callable[..., Group]
 
@@ -304,6 +313,82 @@ def test_the_secret_opens_the_way_and_nothing_else_does(make: Make, tmp_path: Pa
     time.sleep(0.3)
     assert not other._links.connected()
     other.shut_down()
+
+
+def tls_of(directory: Path, name: str) -> CopyTls:
+    path = directory / name
+    path.write_bytes(self_signed([name], days=30, now=datetime.now(UTC)))
+    path.chmod(0o600)
+    context, shown = server_context(KeyFiles(path)), first_certificate(path)
+    outside = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    outside.check_hostname, outside.verify_mode = False, ssl.CERT_NONE
+    return CopyTls(lambda: LinkTls(context, shown), lambda: LinkTls(outside))
+
+
+def test_links_are_encrypted_and_prove_themselves_by_the_certificate(tmp_path: Path) -> None:
+    copies: list[Copy] = []
+    for number in range(3):
+        place = CopyPlace(tmp_path / f"c{number}", f"n{number}", "broker/host", segment_bytes=SEGMENT)
+        copies.append(Copy(place, SECRET, means=CopyMeans(tls=tls_of(tmp_path, f"k{number}"))))
+    addresses = {copy.id: copy.serve() for copy in copies}
+    for copy in copies:
+        copy.know(addresses)
+        copy.found(addresses)
+    copies[0].lead()
+    until(lambda: copies[0].released > 0, "it leads, over TLS")
+    index = copies[0].append(pack_entries([block(1, 3 << 20)]))
+    until(lambda: copies[0].released >= index, "a large batch goes over TLS")
+    until(lambda: all(copy.report().last == copies[0].report().last for copy in copies), "all have it")
+    plain = Copy(CopyPlace(tmp_path / "p", "n9", "broker/host"), SECRET)
+    plain.serve()
+    plain.know(addresses)
+    plain._links.send(copies[0].id, [b"\0\0\0\0\1"])
+    time.sleep(0.3)
+    assert not plain._links.connected(), "whoever does not encrypt is not let in"
+    for copy in (*copies, plain):
+        copy.shut_down()
+
+
+def test_another_certificate_in_between_is_noticed(tmp_path: Path) -> None:
+    """Somebody in between shows a certificate of his own, and carries the words of both sides on."""
+    identity = [LinkIdentity(name, "key", SECRET, os.urandom) for name in ("a", "b")]
+    closed: list[str] = []
+    events = LinkEvents(
+        lambda link: closed.append("opened"),
+        lambda link, kind, payload: None,
+        lambda link, reason: closed.append(reason),
+        lambda link: None,
+    )
+    pairs = [socket.socketpair(), socket.socketpair()]
+    real, other = tls_of(tmp_path, "real"), tls_of(tmp_path, "other")
+    ends = [
+        CopyLink(pairs[0][0], identity[0], events, 0, "b", real.connecting()),
+        CopyLink(pairs[1][1], identity[1], events, 0, "", real.listening()),
+    ]
+    between = [
+        _Encryption(other.listening()),
+        _Encryption(other.connecting()),
+    ]
+    ends[0].greet()
+    pairs[1][0].sendall(b"".join(between[1].encrypt([])))
+    for sock in (pairs[0][1], pairs[1][0]):
+        sock.settimeout(0.05)
+    for _ in range(20):
+        for sock, mine, theirs, out in (
+            (pairs[0][1], between[0], between[1], pairs[1][0]),
+            (pairs[1][0], between[1], between[0], pairs[0][1]),
+        ):
+            with suppress(TimeoutError, OSError):
+                said, answer = mine.decrypt(sock.recv(1 << 16))
+                if answer:
+                    sock.sendall(b"".join(answer))
+                if said and (carried := theirs.encrypt([said])):
+                    out.sendall(b"".join(carried))
+        for link in ends:
+            if not link.over:
+                link.readable(0)
+    assert "opened" not in closed
+    assert any("does not have the secret" in reason for reason in closed)
 
 
 def test_a_log_is_begun_once(make: Make) -> None:
