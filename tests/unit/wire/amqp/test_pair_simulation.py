@@ -20,9 +20,11 @@ from raybroker.wire.amqp.events import (
     DispositionReceived,
     HeaderReceived,
     LinkAttached,
+    LinkDetached,
     LinkDrained,
     ProtocolFailed,
     SessionBegun,
+    SessionEnded,
     SessionUnblocked,
 )
 from raybroker.wire.amqp.limits import AmqpLimits
@@ -38,7 +40,9 @@ STATES = (ACCEPTED, RELEASED, AmqpRejected(), AmqpModified(True))
 class End:
     """One end, and what it has seen: by name of a link what it sent, what came, and what was told of it."""
 
-    def __init__(self, name: str, connection: ConnectionEndpoint, chance: random.Random) -> None:
+    def __init__(self, name: str, connection: ConnectionEndpoint, chance: random.Random, ending: float) -> None:
+        self.ending = ending
+        """How likely a step ends a link or a session."""
         self.name = name
         self.connection = connection
         self.chance = chance
@@ -51,6 +55,8 @@ class End:
         self.unanswered: dict[str, list[int]] = {}
         self.told: dict[str, list[Any]] = {}
         self.draining: set[str] = set()
+        self.closed: set[str] = set()
+        """Links that one side has ended: what is under way of them is lost."""
         self.numbers = 0
 
     def flush(self) -> None:
@@ -75,6 +81,14 @@ class End:
             if link.name not in self.links:
                 link.send_attach(event.attach.source, event.attach.target)
                 self.know(link)
+        elif isinstance(event, LinkDetached):
+            assert event.by_peer, event
+            event.link.send_detach()
+            self.end(event.link.name)
+        elif isinstance(event, SessionEnded):
+            assert event.by_peer, event
+            event.session.send_end()
+            self.end_session(event.session)
         elif isinstance(event, DeliveryReceived):
             name = event.link.name
             self.came[name].append(event.payload)
@@ -91,6 +105,17 @@ class End:
         else:
             assert isinstance(event, HeaderReceived | SessionUnblocked), event
 
+    def end(self, name: str) -> None:
+        self.closed.add(name)
+        self.draining.discard(name)
+
+    def end_session(self, session: SessionEndpoint) -> None:
+        for name, link in self.links.items():
+            if link.lane is session.lane:
+                self.end(name)
+        if session in self.sessions:
+            self.sessions.remove(session)
+
     def know(self, link: Any) -> None:
         self.links[link.name] = link
         for known in (self.sent, self.came, self.unanswered, self.told):
@@ -101,14 +126,24 @@ class End:
         chance = self.chance
         if not self.sessions or (len(self.sessions) < 3 and chance.random() < 0.02):
             self.sessions.append(self.connection.begin_session())
-        if len(self.links) < LINKS_MAX and chance.random() < 0.1:
+        if len(self.links) - len(self.closed) < LINKS_MAX and chance.random() < 0.1:
             session, self.numbers = chance.choice(self.sessions), self.numbers + 1
             attach = chance.choice([session.attach_sender, session.attach_receiver])
             self.know(attach(f"{self.name}{self.numbers}", AmqpSource("a"), AmqpTarget("b")))
-        if not self.links:
+        live = [link for name, link in self.links.items() if name not in self.closed]
+        if not live:
             return
-        link = chance.choice(list(self.links.values()))
-        if isinstance(link, SendingLink):
+        link = chance.choice(live)
+        if chance.random() < self.ending and link.peer is not None:
+            if chance.random() < 0.8:
+                link.send_detach(closed=chance.random() < 0.8)
+                self.end(link.name)
+            else:
+                session = next(one for one in self.sessions if one.lane is link.lane)
+                if session.peer is not None:
+                    session.send_end()
+                    self.end_session(session)
+        elif isinstance(link, SendingLink):
             self.send(link)
         elif chance.random() < 0.5:
             if link.name not in self.draining and link.peer is not None:
@@ -152,8 +187,9 @@ def carry(one: End, other: End, most: int) -> bool:
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_sent_arrives_whatever_the_pieces(seed: int) -> None:
     chance = random.Random(seed)
-    server = End("s", ConnectionEndpoint.listening(limits(chance), ()), chance)
-    client = End("c", ConnectionEndpoint.connecting(limits(chance), login=False), chance)
+    ending = 0.0 if seed % 2 else 0.05
+    server = End("s", ConnectionEndpoint.listening(limits(chance), ()), chance, ending)
+    client = End("c", ConnectionEndpoint.connecting(limits(chance), login=False), chance, ending)
     client.connection.send_open("c")
     ends = [server, client]
     for _ in range(STEPS):
@@ -168,18 +204,28 @@ def test_what_is_sent_arrives_whatever_the_pieces(seed: int) -> None:
             for link in end.links.values():
                 if isinstance(link, ReceivingLink):
                     end.answer(link, 1 << 20)
+    check(server, client)
+
+
+def check(server: End, client: End) -> None:
+    """What holds when nothing is under way."""
+    closed = server.closed | client.closed
     for sender, receiver in ((server, client), (client, server)):
         assert not sender.draining
         for name, link in sender.links.items():
-            if isinstance(link, SendingLink):
+            if name in closed and isinstance(link, SendingLink):
+                assert receiver.came.get(name, []) == sender.sent[name][: len(receiver.came.get(name, []))]
+            elif isinstance(link, SendingLink):
                 other = receiver.links[name]
                 assert receiver.came[name] == sender.sent[name]
                 assert link.delivery_count == other.delivery_count
                 assert link.credit == other.credit
-                assert not link.lane.sent
-                assert not other.lane.received
+                assert not [one for one in link.lane.sent.values() if one.link is link]
+                assert other not in other.lane.received.values()
                 told = [number for number, _ in sender.told[name]]
                 assert sorted(told) == sorted(set(told))
         assert sender.connection.incomplete_bytes == 0
         assert not any(session.blocked for session in sender.sessions)
-    assert server.sent.keys() == client.sent.keys()
+        assert len(sender.connection.sessions) == len(receiver.connection.sessions)
+        live = [session for session in sender.connection.sessions if not session.lane.ended]
+        assert sum(len(session.links) for session in live) == len(sender.links.keys() - closed)
