@@ -94,16 +94,17 @@ class MessageSections:
                 code, at = _code_of(data, at)
             if code <= last or DATA <= last <= SEQUENCE:
                 _check_order(last, code)
-            if at >= size or code not in _CONSTRUCTORS or data[at] not in _CONSTRUCTORS[code]:
+                if len(found) == SECTIONS_MAX:
+                    raise malformed(f"a message has more than {SECTIONS_MAX} sections")
+            constructor = data[at] if at < size else -1
+            if constructor not in _CONSTRUCTORS.get(code, ()):
                 raise malformed(f"a section {code:#x} of a message has a value of a wrong type")
             # Most have a size of one byte; nothing else is looked at here.
-            end = at + 2 + data[at + 1] if data[at] in _SHORT and at + 1 < size else skip(data, at)
+            end = at + 2 + data[at + 1] if constructor in _SHORT and at + 1 < size else skip(data, at)
             if end > size:
                 raise malformed("a value goes on behind the end")
             found.append(_new(MessageSection, (code, start, at, end)))
             at, last = end, code
-            if len(found) > SECTIONS_MAX:
-                raise malformed(f"a message has more than {SECTIONS_MAX} sections")
 
     def find(self, code: int) -> MessageSection | None:
         for section in self.sections:
