@@ -244,11 +244,20 @@ def _map_by(head: Callable[[Any, int], tuple[int, int, int]]) -> Reader:
         count, start, end = head(buffer, at)
         if count % 2:
             raise malformed(f"a map of {count} items; they are pairs")
-        items = iter(_items(buffer, count, start, end, levels))
+        if count > end - start:
+            raise malformed(f"a list or map declares {count} items, and has {end - start} bytes for them")
+        if levels < 1:
+            raise malformed(f"values are nested more than {NESTING_MAX} levels deep")
+        found: dict[Any, Any] = {}
+        readers, at, levels = READERS, start, levels - 1
         try:
-            found = dict(zip(items, items, strict=True))
+            for _ in range(count // 2):
+                key, at = readers[buffer[at]](buffer, at + 1, levels)
+                found[key], at = readers[buffer[at]](buffer, at + 1, levels)
         except TypeError:
             raise malformed("a key of a map is a list, a map or an array") from None
+        if at != end:
+            raise malformed("the items of a list or map do not end where it ends")
         if 2 * len(found) != count:
             raise malformed("a map has a key twice")
         return found, end
