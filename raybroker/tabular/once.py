@@ -13,11 +13,13 @@ what of the new rows is stored, and the write is refused.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.producer.bodies.body_encoding import encode_any
-from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, SecurityError
+from raybroker.system import entropy
 
 LEDGER: Final = "raybroker-written"
 """The queue of the entries."""
@@ -25,6 +27,12 @@ WINDOW_MS: Final = 24 * 3_600_000
 """How long an entry is kept: a task that is run again later writes all of its rows again."""
 TASKS_MAX: Final = 1_000_000
 """Tasks whose entries are kept, at most."""
+LEDGER_ATTRIBUTES: Final[dict[str, Any]] = {
+    "duplicateWindowMs": WINDOW_MS,
+    "duplicateIdsMax": TASKS_MAX,
+    "redeliveryLimit": -1,
+    "useDMQ": False,
+}
 PART_ROWS: Final = 1_000
 """Messages of a part: ``imq.transaction.producer.maxNumMsgs`` allows as many in one transaction."""
 HELD_S: Final = 120.0
@@ -81,16 +89,31 @@ class WrittenRows:
 
 
 def open_ledger(connection: Any) -> None:
-    """Make the queue of the entries, unless it is there; needs the right to create destinations."""
-    connection.admin().create_destination(
-        "queue",
-        LEDGER,
-        if_exists="keep",
-        duplicateWindowMs=WINDOW_MS,
-        duplicateIdsMax=TASKS_MAX,
-        redeliveryLimit=-1,
-        useDMQ=False,
-    )
+    """Make the queue of the entries, unless it is there; where this connection may not, it has to be.
+
+    Raises ConfigError when it is not there, or does not remember ids.
+    """
+    try:
+        connection.admin().create_destination("queue", LEDGER, if_exists="keep", **LEDGER_ATTRIBUTES)
+    except SecurityError:
+        _require_ledger(connection)
+
+
+def _require_ledger(connection: Any) -> None:
+    """A message that is sent twice under one id has to be taken once."""
+    probe = entropy.token(16).hex()
+    with connection.session() as session:
+        producer = session.producer(LEDGER)
+        for _ in range(2):
+            producer.send(None, properties={"write": probe}, dedup_id=probe, ttl_ms=WINDOW_MS)
+        remembered = producer.duplicates == 1
+    forget_write(connection, probe)
+    if not remembered:
+        attributes = " ".join(f"-o {name}={json.dumps(value)}" for name, value in LEDGER_ATTRIBUTES.items())
+        raise ConfigError(
+            f"the queue {LEDGER}, by which each row is written once, does not remember ids, and this user may not make"
+            f" it; let an administrator run: raybroker create dst -t q -n {LEDGER} {attributes}"
+        )
 
 
 def forget_write(connection: Any, write: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.errors import ConnectionLostError, IllegalStateError
+from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, SecurityError
 
 pytest.importorskip("pyarrow")
 
@@ -123,3 +123,18 @@ def test_ids_of_rows_hold_beside_the_ledger(broker: Any) -> None:
         task.write_part([OutgoingRow(1, "one"), OutgoingRow(2, "two"), OutgoingRow(2, "two")])
         task.finish()
     assert out() == [1, 2]
+
+
+def test_a_ledger_that_this_user_may_not_make_has_to_remember_ids(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, _ = broker
+
+    def refused() -> Any:
+        raise SecurityError("administration goes through an admin service")
+
+    monkeypatch.setattr(connection, "admin", refused)
+    open_ledger(connection)
+    monkeypatch.setattr(once, "LEDGER", "another-ledger")
+    with pytest.raises(ConfigError, match="raybroker create dst -t q -n another-ledger -o duplicateWindowMs=86400000"):
+        open_ledger(connection)
+    for ledger in ("raybroker-written", "another-ledger"):
+        assert list(connection.session().browser(ledger)) == []
