@@ -40,7 +40,7 @@ OWN_LIMITS_MIN: Final = 3
 """Destinations with limits of their own from which on a policy would be less to look after."""
 GOVERNED_MAX: Final = 500
 """Destinations with a policy that are asked for the values that hold; those of others are in their row."""
-PLAIN: Final = ("tcp", "http", "stomp", "ws")
+PLAIN: Final = ("tcp", "http", "stomp", "amqp", "ws")
 """Protocols without TLS."""
 ASKED: Final = (
     "list_destinations",
@@ -276,11 +276,7 @@ def _quotas(look: AuditLook) -> Iterator[AuditFinding]:
 
 def _plain_services(look: AuditLook) -> Iterator[AuditFinding]:
     for row in look.rows_of("list_services"):
-        if (
-            row.get("protocol") in ("tcp", "http", "stomp", "ws")
-            and row.get("kind") != "PORTMAPPER"
-            and row.get("port")
-        ):
+        if row.get("protocol") in PLAIN and row.get("kind") != "PORTMAPPER" and row.get("port"):
             yield AuditFinding(
                 NOTE,
                 f"service {row['service']}",

@@ -183,6 +183,7 @@ class LoopbackDirectory:
                     ),
                     hand_within(security_directory(config, self._store)),
                     self._doors,
+                    alone=True,
                 ),
                 self._store,
                 clock=clock,

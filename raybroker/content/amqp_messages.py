@@ -41,6 +41,17 @@ JMS_TYPES: Final = ("object", "object", "map", "bytes", "stream", "text")
 KINDS: Final = ("queue", "topic", "queue", "topic")
 """Value of the annotations x-opt-jms-dest and x-opt-jms-reply-to → what the destination is; the last two are
 temporary."""
+PREFIXES: Final = (
+    ("queue://", "queue"),
+    ("topic://", "topic"),
+    ("queue:", "queue"),
+    ("topic:", "topic"),
+    ("/queue/", "queue"),
+    ("/queues/", "queue"),
+    ("/topic/", "topic"),
+    ("/topics/", "topic"),
+)
+"""Beginnings of addresses that say what is there."""
 CONTENT_TYPE: Final = "content_HYPHEN_type"
 """The property with the content type, as STOMP clients have it."""
 OCTETS: Final = "application/octet-stream"
@@ -113,7 +124,7 @@ def fields_of(sections: MessageSections, properties: AmqpProperties | None) -> d
             "i": id_text(properties.message_id),
             "c": id_text(properties.correlation_id),
             "t": properties.subject,
-            "r": properties.reply_to and f"{_reply_kind(sections)}:{properties.reply_to}",
+            "r": None if properties.reply_to is None else _reply_to(sections, properties.reply_to),
             "u": unit_of(properties.group_id),
             "s": None if properties.creation_time is None else int(properties.creation_time),
         }
@@ -131,14 +142,25 @@ def unit_of(group_id: str | None) -> str | None:
     return name if is_unit_name(name) else None
 
 
-def _reply_kind(sections: MessageSections) -> str:
-    return kind_of_annotation(sections.message_annotations, REPLY_TYPE)
+def _reply_to(sections: MessageSections, address: str) -> str:
+    said = kind_of_annotation(sections.message_annotations, REPLY_TYPE)
+    kind, name = destination_in(address) if said is None else (said, address)
+    return f"{kind}:{name}"
 
 
-def kind_of_annotation(annotations: Mapping[Any, Any], name: str) -> str:
-    """Queue or topic, by one of the annotations of JMS clients; a queue where there is none."""
+def kind_of_annotation(annotations: Mapping[Any, Any], name: str) -> str | None:
+    """Queue or topic, by one of the annotations of JMS clients; None where there is none."""
     found = annotations.get(name)
-    return KINDS[found] if isinstance(found, int) and 0 <= found < len(KINDS) else "queue"
+    return KINDS[found] if isinstance(found, int) and 0 <= found < len(KINDS) else None
+
+
+def destination_in(address: str) -> tuple[str, str]:
+    """(queue or topic, name) of an address of which nobody has said what it is: a queue unless it begins with another
+    prefix."""
+    for prefix, kind in PREFIXES:
+        if address.startswith(prefix):
+            return kind, address[len(prefix) :]
+    return "queue", address
 
 
 def _property(value: Any) -> Any:

@@ -386,7 +386,9 @@ class BlockContent:
         return self._decode(index) if found is None else found
 
     def may_have(self, trace: bytes) -> bool:
-        """Whether the encoded headers have these bytes."""
+        """Whether the encoded headers may have these bytes: those of messages of AMQP are encoded otherwise."""
+        if self._of_amqp:
+            return True
         if self._encoded is None:
             offsets = self._offsets
             self._encoded = b"" if offsets is None else bytes(self._block.front[offsets[0] : offsets[-1]])

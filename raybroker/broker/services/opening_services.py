@@ -66,7 +66,9 @@ async def open_services(
         )
     security = ServiceSecurity(config, directory, administration.audit)
     await security.open(ConnectionServices.active(config), clock)
-    gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near, counts)
+    gateways = await _gateways(
+        config, administration.broker, directory, clock.monotonic_ns, near, counts, alone=outside.alone
+    )
     services = ConnectionServices(
         config,
         outside,
@@ -134,8 +136,11 @@ async def _gateways(
     now_ns: Callable[[], int],
     near: Near | None,
     counts: Counts,
+    *,
+    alone: bool,
 ) -> Gateways | None:
-    """What serves the active services of other protocols; None where there is none. Raises ConfigError."""
+    """What serves the active services of other protocols; None where there is none. Raises ConfigError. ``alone``: the
+    broker has no others, and never will."""
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
     if not protocols:
         return None
@@ -163,6 +168,12 @@ async def _gateways(
         servers["stomp"] = stomp_server(config, version, now_ns)
         if tls is not None:
             servers["stomps"] = stomp_server(config, version, now_ns, tls.context)
+    if protocols & {"amqp", "amqps"}:
+        from raybroker.services.amqp.server import amqp_server
+
+        servers["amqp"] = amqp_server(config, version, now_ns, alone=alone)
+        if tls is not None:
+            servers["amqps"] = amqp_server(config, version, now_ns, tls.context, alone=alone)
     return Gateways(servers, near)
 
 

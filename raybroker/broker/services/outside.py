@@ -60,9 +60,10 @@ Hand = Callable[[HostPort, socket.socket, str], Awaitable[None]]
 
 
 class Outside:
-    """services.listening.connection_services.Backend."""
+    """services.listening.connection_services.Backend. ``alone``: there is no other broker, and never will be."""
 
-    def __init__(self, asked: Asked, hand: Hand, doors: Doors) -> None:
+    def __init__(self, asked: Asked, hand: Hand, doors: Doors, *, alone: bool = False) -> None:
+        self.alone = alone
         self._asked = asked
         self._hosts = asked.hosts
         self._hand = hand

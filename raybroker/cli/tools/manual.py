@@ -21,6 +21,7 @@ FIRST: Final = (
     "clusters",
     "security",
     "protocols",
+    "amqp",
     "operating",
     "monitoring",
     "performance",

@@ -323,6 +323,12 @@ class ServiceCalls:
             self._client = before
             raise
 
+    async def share_client_id(self, broker: str, client_id: str) -> None:
+        """Say after the login what client id the client has, which other connections may have as well."""
+        instance = random_bytes(INSTANCE_BYTES).hex()
+        self._client = {**self._client, "client_id": client_id, "instance": instance, "unrestricted": "true"}
+        await self.call(broker, "identify", client_id, instance, True)
+
     async def names(self) -> list[str]:
         return list(self._doors)
 

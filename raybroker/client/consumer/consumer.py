@@ -272,7 +272,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             elif options.style == "credit":
                 self._flow = CreditFlow(limit, options.percent)
             else:
-                self._flow = PrefetchFlow(limit)
+                before = self._flow
+                self._flow = PrefetchFlow(limit, before.wish if isinstance(before, PrefetchFlow) else 1)
             self.active = answer["active"]
             self.may_get = answer.get("may_get", True)
             options.warn_if_cut(self.name, limit)
@@ -316,6 +317,32 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         with self._lock:
             return (self.consumed[-1][1], unacknowledged_ranges.count(self.consumed)) if self.consumed else None
 
+    def want(self, count: int) -> None:
+        """Have so many messages on their way or in the buffer, with a limit of 0, from now on. On the IO loop."""
+        with self._lock:
+            if isinstance(self._flow, PrefetchFlow):
+                self._flow.wish = count
+                self.poll()
+
+    async def drain(self) -> None:
+        """Wait until nothing more comes for what is wanted; all that there was for it has come then. On the IO loop,
+        with a limit of 0."""
+        channel, flow = self._channel, self._flow
+        if channel is None or channel.lost or not isinstance(flow, PrefetchFlow):
+            return
+        drained = self._connection.io.loop.create_future()
+        with self._lock:
+            flow.drains.append(drained)
+        self._connection.io.post(self._send_drain, self.epoch)
+        await drained
+
+    def _send_drain(self, epoch: int) -> None:
+        channel = self._reachable(epoch)
+        if channel is not None:
+            channel.link.write(wire.drain(self._handle, epoch, 0))
+        elif isinstance(self._flow, PrefetchFlow):
+            self._flow.drained()
+
     def _asked(self, frame: wire.ReadyFrame | wire.DrainedFrame) -> None:
         """The host has something, or nothing more, for this member."""
         share = self._share
@@ -325,6 +352,11 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                     share.credit_pool.ready(share)
                 else:
                     share.credit_pool.drained(share)
+        elif (
+            isinstance(self._flow, PrefetchFlow) and isinstance(frame, wire.DrainedFrame) and frame.epoch == self.epoch
+        ):
+            with self._lock:
+                self._flow.drained()
 
     def on_frame(self, frame: wire.Frame) -> None:
         if not isinstance(frame, wire.DeliverFrame):

@@ -353,7 +353,11 @@ class Message:
         What a consumer only had in its buffer when it recovered, rolled back or was closed does not count. When its
         connection was lost, or its broker restarted, nobody knows what it had handed out, and all of it counts.
         """
-        return self._delivery.attempt + self._headers().doubtful
+        delivery = self._delivery
+        if self._header is not None:
+            return delivery.attempt + self._header.doubtful
+        beside = delivery.block.header(self._index)  # It is never among the headers that a message of AMQP has itself.
+        return delivery.attempt + (decode_header(beside).doubtful if beside else 0)
 
     @property
     def fence(self) -> int | None:
@@ -476,6 +480,66 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
+
+
+class EncodedMessage(NamedTuple):
+    """A message as it is kept, and what differs from delivery to delivery."""
+
+    kind: int
+    data: memoryview
+    persistent: bool
+    priority: int
+    expiration: int
+    delivery_count: int
+
+
+def encoded(message: Message) -> EncodedMessage:
+    """The message as it is kept, for whoever sends it on in another protocol."""
+    delivery, index = message._delivery, message._index
+    block = delivery.block
+    return EncodedMessage(
+        delivery.kind if delivery.kind >= 0 else block.kind_of(index),
+        delivery.view[delivery.offsets[index] : delivery.offsets[index + 1]],
+        block.persistent,
+        block.priority_of(index),
+        block.expires_of(index),
+        message.delivery_count,
+    )
+
+
+class MessageContent(NamedTuple):
+    """A message as its receiver reads it."""
+
+    id: str
+    body: Any
+    properties: dict[str, Any]
+    correlation_id: str | None
+    reply_to: str | None
+    type: str | None
+    timestamp: int
+    unit: str | None
+
+
+def content(message: Message) -> MessageContent:
+    """Raises UnreadableError for a body that cannot be read."""
+    header, body = message._headers(), message.body
+    texts = header.correlation_id, message.reply_to, header.type
+    return MessageContent(message.id, body, header.properties, *texts, message.timestamp, header.unit)
+
+
+def drop_all(message: Message) -> None:
+    """Keep what settles it, and nothing else: not even its id can be asked for any more."""
+    message._delivery, message._index = _Settled(message._delivery, message.tag), 0
+    message._header, message._body = _NOTHING, _UNSET
+
+
+class _Settled(ReceivedDelivery):
+    """What settles a message, and nothing else of its delivery."""
+
+    __slots__ = ()
+
+    def __init__(self, delivery: ReceivedDelivery, tag: int) -> None:
+        self.consumer, self.epoch, self.tag, self.attempt = delivery.consumer, delivery.epoch, tag, delivery.attempt
 
 
 class _Forgotten(ReceivedDelivery):

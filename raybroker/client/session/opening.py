@@ -32,6 +32,7 @@ from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared
+from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
 from raybroker.model.naming.names import is_temporary_name
@@ -64,6 +65,18 @@ def consumer(
     wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)
     asked = consumer_options(attributes, options, wanted, recalls=recalls, buffer_bytes=buffer_bytes)
     return open_consumer(core, found, asked)
+
+
+def gateway_session(connection: ConnectionCore, mode: str) -> SessionCore:
+    """A session of a gateway, which waits for confirmations by callbacks."""
+    made = SessionCore(connection, mode, list, transactions=JointTransactions)
+    connection.begin_session()
+    return made
+
+
+def sent_by_default(core: SessionCore) -> Shared:
+    """What messages have that say nothing of themselves."""
+    return producer_shared(core.connection.attributes, {}, core.owner)[0]
 
 
 def topic_of(topic: Destination | str) -> Destination:

@@ -12,7 +12,7 @@ transacted  acknowledged by commit(), together with what was sent (``transaction
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from raybroker.client.arguments import check_arguments
@@ -23,7 +23,7 @@ from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.life_ties import LifeTies
 from raybroker.client.consumer.acknowledging.lives import life_of
 from raybroker.client.consumer.acknowledging.returned_deliveries import not_settled
-from raybroker.client.consumer.acknowledging.unacknowledged_ranges import size
+from raybroker.client.consumer.acknowledging.unacknowledged_ranges import ranges_of, size
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.options import MessageOptions
@@ -494,3 +494,30 @@ class SessionCore:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         self.connection.handles.consumers.pop(consumer, None)
+
+
+ACKNOWLEDGE: Final = ""
+"""The outcome of what was processed, for :func:`settle_many`; the others are those of :meth:`SessionCore.settle_as`."""
+
+
+def settle_many(
+    messages: Iterable[Message], outcome: str, reason: str = "", *, confirmed: bool = False
+) -> Confirmations:
+    """Settle messages, received in "client" sessions, in one frame for each consumer; those that went back before are
+    left out. ``confirmed``: return the broker's answers to wait for."""
+    found: dict[tuple[ConsumerCore, int], list[int]] = {}
+    for message in messages:
+        consumer = _receiver(message)
+        if consumer.settle_one(message):
+            found.setdefault((consumer, message._delivery.epoch), []).append(message.tag)
+    answers = []
+    for (consumer, epoch), tags in found.items():
+        ranges = ranges_of(tags if len(tags) == 1 else sorted(tags))
+        answer = Confirmation(consumer, epoch, ranges) if confirmed or outcome != ACKNOWLEDGE else None
+        if outcome == ACKNOWLEDGE:
+            consumer.acknowledge(epoch, ranges, answer)
+        elif answer is not None:
+            consumer.conclude(epoch, ranges, outcome, -1, reason, answer)
+        if answer is not None and confirmed:
+            answers.append(answer)
+    return answers

@@ -32,7 +32,25 @@ async def connected(
     room: BodyRoom | None = None,
 ) -> ConnectionCore:
     """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.log_in`."""
-    directory = ClusterDirectory(calls, await calls.log_in(), pinned=False)
+    home = await calls.log_in()
+    return await connected_at(home, calls, attributes, client_id, username, io, reopen=reopen, room=room)
+
+
+async def connected_at(
+    home: str,
+    calls: ServiceCalls,
+    attributes: Mapping[str, object],
+    client_id: str | None,
+    username: str | None,
+    io: IoThread,
+    *,
+    reopen: Callable[[], ConnectionCore] | None = None,
+    room: BodyRoom | None = None,
+    started: bool = False,
+) -> ConnectionCore:
+    """What :func:`connected` does once ``calls`` has logged in, at broker ``home``. Raises InvalidClientIDError for a
+    client id that is another connection's; the calls are closed then, as after every error."""
+    directory = ClusterDirectory(calls, home, pinned=False)
     try:
         own = Config.from_values(attributes)
         given = await settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000)
@@ -44,6 +62,8 @@ async def connected(
             calls.serve_directly(sockets)
         try:
             await core.identify()  # The login has done so, but for an id that the cluster gives.
+            if started:
+                await core.start()
         except BaseException:
             await core.close()
             raise

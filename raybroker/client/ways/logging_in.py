@@ -17,6 +17,7 @@ TOKEN: Final = "token"
 SENDS: Final = "raybroker.client.send_secrets"
 Token = str | Callable[[], str]
 Proving = Callable[..., Awaitable[Any]]
+Challenged = Callable[[str], Awaitable[str]]
 
 
 class Credentials:
@@ -95,6 +96,27 @@ class Credentials:
                 if self._sends == "private"
                 else f"the service wants the {what} itself, which {SENDS}=never forbids: nothing was sent"
             )
+
+
+class RelayedDigest(Credentials):
+    """A proof that is made elsewhere: its messages are passed on. ``first``: the first of them; ``challenged``: gets
+    the challenge and returns the last one; ``signature``: the service's own proof."""
+
+    def __init__(self, user: str, first: str, challenged: Challenged) -> None:
+        super().__init__(user)
+        self.signature = b""
+        self._first = first
+        self._challenged = challenged
+        self._used = False
+
+    async def log_in(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
+        if self._used:
+            raise SecurityError("a client that has logged in by SCRAM cannot log in again at another broker")
+        self._used = True
+        challenge = await channel.call("login", {"mechanism": DIGEST, "first": self._first, "client": client})
+        told = _checked(await channel.call("proof", {"final": await self._challenged(str(challenge))}))
+        self.signature = str(told["signature"]).encode()
+        return told
 
 
 async def _steps(channel: Channel, mechanism: str, first: str, final: str, client: dict[str, str]) -> dict[str, Any]:

@@ -108,6 +108,26 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.stomp.frames_bytes_max", "size", 128 * MIB, "broker",
             "Frames of all clients of stomp, and of sslstomp, that have begun and not ended. Where there would be more "
             "the one that began first is given up, and its client closed.", unit="bytes", low=MIB, high=4096 * MIB),
+    Setting("raybroker.amqp.login_bytes_max", "size", 64 * KIB, "broker",
+            "What is kept of an AMQP client that has not opened its connection; with more it is closed.", unit="bytes",
+            low=16 * KIB, high=MIB),
+    Setting("raybroker.amqp.frame_bytes_max", "size", 128 * KIB, "broker",
+            "Largest frame of AMQP, which clients are told as max-frame-size; a message may have many. A larger one "
+            "ends the connection.", unit="bytes", low=512, high=16 * MIB),
+    Setting("raybroker.amqp.sessions_max", "int", 1024, "broker",
+            "Sessions of one AMQP connection; one more ends it.", unit="sessions", low=1, high=65_536),
+    Setting("raybroker.amqp.links_max", "int", 1024, "broker",
+            "Links of one AMQP session; one more ends it.", unit="links", low=1, high=65_536),
+    Setting("raybroker.amqp.unsettled_max", "int", 10_000, "broker",
+            "Messages of one AMQP link that the client has and has not settled; further ones are sent when there are "
+            "fewer.", unit="messages", low=1, high=COUNT_MAX),
+    Setting("raybroker.amqp.frames_bytes_max", "size", 128 * MIB, "broker",
+            "Frames and messages of all clients of amqp, and of amqps, that have begun and not ended. Where there "
+            "would be more the one that began first is given up, and its client closed.", unit="bytes", low=MIB,
+            high=4096 * MIB),
+    Setting("raybroker.amqp.idle_timeout_ms", "int", 60_000, "broker",
+            "AMQP clients are told to send something within this time, and are closed after twice of it without a "
+            "byte; 0: never.", unit="ms", low=0, high=86_400_000),
     Setting("raybroker.metrics.connections_max", "int", 512, "broker",
             "Connections of the endpoint for Prometheus.", unit="connections", low=1, high=COUNT_MAX),
     Setting("raybroker.metrics.address_connections_max", "int", 128, "broker",

@@ -23,6 +23,8 @@ SERVICE_KINDS: Final = {
     "httpsadmin": "ADMIN",
     "stomp": "NORMAL",
     "sslstomp": "NORMAL",
+    "amqp": "NORMAL",
+    "amqps": "NORMAL",
 }
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {
@@ -36,11 +38,13 @@ SERVICE_PROTOCOLS: Final = {
     "httpsadmin": "https",
     "stomp": "stomp",
     "sslstomp": "stomps",
+    "amqp": "amqp",
+    "amqps": "amqps",
 }
-_TRANSPORTS: Final = {**SERVICE_PROTOCOLS, "stomp": "tcp", "sslstomp": "tls"}
+_TRANSPORTS: Final = {**SERVICE_PROTOCOLS, "stomp": "tcp", "sslstomp": "tls", "amqp": "tcp", "amqps": "tls"}
 """Service → the word in the names of its properties: imq.jms.tcp.port, imq.httpjms.http.port."""
 TLS: Final = "tls"
-WITH_TLS: Final = frozenset({TLS, "https", "stomps"})
+WITH_TLS: Final = frozenset({TLS, "https", "stomps", "amqps"})
 """Protocols whose connections are encrypted."""
 NATIVE: Final = frozenset({"tcp", TLS})
 """Protocols that carry the broker's own; the others are served by gateways."""
@@ -55,6 +59,8 @@ _THREADS: Final = {
     "httpsadmin": (4, 10),
     "stomp": (10, 1000),
     "sslstomp": (10, 500),
+    "amqp": (10, 1000),
+    "amqps": (10, 500),
 }
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
@@ -75,9 +81,9 @@ def pull_property(service: str) -> str:
 
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
-            "Connection services that listen for programs outside the Ray cluster: jms, admin, stomp, httpjms and "
-            "httpadmin, ssljms, ssladmin, sslstomp, httpsjms and httpsadmin with TLS, with commas between. MQ's "
-            "default is jms,admin; here nothing listens unless it is asked for."),
+            "Connection services that listen for programs outside the Ray cluster: jms, admin, stomp, amqp, httpjms "
+            "and httpadmin, ssljms, ssladmin, sslstomp, amqps, httpsjms and httpsadmin with TLS, with commas between. "
+            "MQ's default is jms,admin; here nothing listens unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine. Gateways of "
             "brokers on other machines dial it too: check svc warns of one that this machine alone reaches."),
@@ -93,8 +99,8 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.service.advertised", "string", "", "broker",
             "Name or address by which clients outside reach this broker's services, which other brokers tell their "
             "clients; empty: the address that the port mapper listens at, and where that is all of the machine's the "
-            "one that it has in the Ray cluster. The gateways of other brokers (STOMP, HTTP) do not go by it: they "
-            "come to the address that the service jms listens at."),
+            "one that it has in the Ray cluster. The gateways of other brokers (STOMP, AMQP, HTTP) do not go by it: "
+            "they come to the address that the service jms listens at."),
     Setting("raybroker.shutdown.delivery", "seconds", 10, "broker",
             "How long consumers have to acknowledge what they were given before a broker that is shut down by "
             "raybroker shutdown bkr or restart bkr ends.", unit="s", low=0, high=3600, reload="live"),

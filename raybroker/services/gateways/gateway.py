@@ -41,7 +41,7 @@ from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import IoThread, end_thread
-from raybroker.client.ways.from_outside import connected
+from raybroker.client.ways.from_outside import connected, connected_at
 from raybroker.client.ways.logging_in import Credentials
 from raybroker.client.ways.service_address import SERVICE, ServiceAddress
 from raybroker.model.errors import BrokerError, SecurityError
@@ -158,11 +158,57 @@ class Gateway:
         bodies_bytes: int = 0,
     ) -> ConnectionCore:
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
-        dialler = _Dialler(self._arrive, peer, self._guests_of)
-        observer = _Observer(ended) if ended is not None else None
+        credentials = self.credentials(user, password, token=token, peer=peer)
+        calls = self._calls(credentials, peer, client_id, client, ended)
+        async with self._turns.turn_of(user or str(token), peer.rpartition(":")[0]):
+            return await connected(
+                calls,
+                {"raybroker.client.direct": False, **(attributes or {})},
+                client_id,
+                user or None,
+                self.io,
+                room=BodyRoom(bodies_bytes) if bodies_bytes else None,
+            )
+
+    def credentials(self, user: str, password: str, *, token: str | None = None, peer: str) -> Credentials:
+        """What a client has given, to be proved where passwords of its address are."""
         address = peer.rpartition(":")[0]
         proving = partial(self._checks.run, address) if self._checks is not None else None
-        credentials = Credentials(user, password, token=token, sends="always", proving=proving)
+        return Credentials(user, password, token=token, sends="always", proving=proving)
+
+    async def log_in_as(
+        self,
+        credentials: Credentials,
+        *,
+        peer: str,
+        client: str,
+        ended: Ended,
+        turn: str | None,
+        certificate: bytes | None = None,
+    ) -> LoggedIn:
+        """Log in on the gateway's loop for a client that says later what its client id is; raises as
+        :meth:`connect_as`.
+
+        turn         the user whose turn it is waited for; None: the login costs the broker nothing
+        certificate  the client's own, which TLS has verified
+        """
+        calls = self._calls(credentials, peer, None, client, ended, certificate)
+        if turn is None:
+            return LoggedIn(calls, await calls.log_in(), self.io)
+        async with self._turns.turn_of(turn, peer.rpartition(":")[0]):
+            return LoggedIn(calls, await calls.log_in(), self.io)
+
+    def _calls(
+        self,
+        credentials: Credentials,
+        peer: str,
+        client_id: str | None,
+        client: str,
+        ended: Ended | None,
+        certificate: bytes | None = None,
+    ) -> ServiceCalls:
+        dialler = _Dialler(self._arrive, peer, self._guests_of, certificate)
+        observer = _Observer(ended) if ended is not None else None
         calls = ServiceCalls(
             (OWN,),
             credentials,
@@ -173,25 +219,53 @@ class Gateway:
         )
         if observer is not None:
             observer.calls = calls
-        async with self._turns.turn_of(user or str(token), address):
-            return await connected(
-                calls,
-                {"raybroker.client.direct": False, **(attributes or {})},
-                client_id,
-                user or None,
-                self.io,
-                room=BodyRoom(bodies_bytes) if bodies_bytes else None,
-            )
+        return calls
 
     def _guests_of(self, key: str) -> JoinedGuests | None:
         """Return the guests of a host on this loop; a paused service takes no connections, which its listener says."""
         return self._near.guests_of(key) if self._near is not None and self.state() != PAUSED else None
 
 
-class _Dialler:
-    """The way of one client to its own broker. ``guests_of``: of a host on this loop."""
+class LoggedIn:
+    """A client that has logged in at broker ``home`` and has no connection yet."""
 
-    def __init__(self, arrive: Arrive, peer: str, guests_of: Callable[[str], JoinedGuests | None]) -> None:
+    def __init__(self, calls: ServiceCalls, home: str, io: IoThread) -> None:
+        self._calls = calls
+        self.home = home
+        self._io = io
+
+    async def connect(self, client_id: str | None, *, sole: bool, bodies_bytes: int) -> ConnectionCore:
+        """The connection, started; once. Raises InvalidClientIDError when it is to be the ``sole`` one with its client
+        id, and another one has it."""
+        if client_id is not None and not sole:
+            await self._calls.share_client_id(self.home, client_id)
+        return await connected_at(
+            self.home,
+            self._calls,
+            {"raybroker.client.direct": False, **({} if sole else {"ClientIdPolicy": "Unrestricted"})},
+            client_id,
+            None,
+            self._io,
+            room=BodyRoom(bodies_bytes),
+            started=True,
+        )
+
+    def log_out(self) -> None:
+        """It does not connect."""
+        self._calls.close()
+
+
+class _Dialler:
+    """The way of one client to its own broker. ``guests_of``: of a host on this loop; ``certificate``: the client's."""
+
+    def __init__(
+        self,
+        arrive: Arrive,
+        peer: str,
+        guests_of: Callable[[str], JoinedGuests | None],
+        certificate: bytes | None = None,
+    ) -> None:
+        self._origin = GATEWAY._replace(certificate=certificate)
         self._guests_of = guests_of
         self._arrive = arrive
         self._peer = peer
@@ -209,7 +283,7 @@ class _Dialler:
         try:
             own.setblocking(False)
             other.setblocking(False)
-            self._arrive(other, self._peer, GATEWAY)
+            self._arrive(other, self._peer, self._origin)
             await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=own)
         except BaseException:
             own.close()

@@ -377,9 +377,11 @@ class ConnectionServices:
             if told.get("client_id") == client_id and "unrestricted" not in told
         }
 
-    async def _identify(self, control: Control, client_id: Any, instance: Any) -> None:
-        """The client says after its login what client id it has, which the cluster may have given it."""
+    async def _identify(self, control: Control, client_id: Any, instance: Any, unrestricted: Any = False) -> None:
+        """The client says after its login what client id it has, which the cluster may have given it. ``unrestricted``:
+        other connections may have it as well."""
         told = {**control.client, "client_id": check_client_id(client_id), "instance": str(instance)}
+        told |= {"unrestricted": "true"} if unrestricted else {}
         async with self.claiming(told):
             control.client = told
 

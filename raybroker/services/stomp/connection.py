@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
+from raybroker.services.gateways.client_server import ClientConnection, Known
 from raybroker.services.stomp.broker import StompBroker
 from raybroker.services.stomp.limits import READ_BYTES_HIGH
 from raybroker.services.stomp.output import OPEN, StompEvent, StompOutput, StompState
@@ -33,7 +33,7 @@ LINGER_S: Final = 2.0
 _SERVER: Final = "raybroker"
 
 
-class StompConnection(asyncio.Protocol):
+class StompConnection(ClientConnection):
     """See the module. ``peer``: address and port; ``known``: called when it has logged in; ``gone``: when it is lost
     and nothing is done for it any more."""
 
@@ -42,8 +42,8 @@ class StompConnection(asyncio.Protocol):
         broker: StompBroker,
         peer: str,
         *,
-        known: Callable[[StompConnection], None],
-        gone: Callable[[StompConnection], None],
+        known: Known,
+        gone: Known,
     ) -> None:
         self.output = StompOutput(peer, broker.answers, self._finish)
         self._broker = broker
@@ -307,6 +307,13 @@ class StompConnection(asyncio.Protocol):
                 await session.close()
             except Exception:
                 LOG.exception("the session of the STOMP client %s has not ended as it should", self.output.peer)
+
+    @property
+    def peer(self) -> str:
+        return self.output.peer
+
+    def abort(self) -> None:
+        self.output.abort()
 
     async def ended(self) -> None:
         """Wait until it has ended."""

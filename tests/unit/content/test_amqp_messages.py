@@ -198,6 +198,7 @@ def test_selectors_see_the_headers_of_messages_of_amqp_among_others() -> None:
         return compile_selector(text).pick(BlockContent(block), 0b111, 1)
 
     assert chosen("n = 7") == 0b011
+    assert BlockContent(block).may_have(b"n = 7 as msgpack has it"), "they are looked at, however they are encoded"
     assert chosen("JMSMessageID = 'ID:mine'") == 0b001
     assert chosen("JMSMessageID = 'ID:0000000000000005-3'") == 0b100, "without an id of its own it has the broker's"
     assert chosen(f"JMSTimestamp = {MS}") == 0b001

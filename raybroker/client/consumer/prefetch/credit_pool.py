@@ -17,6 +17,7 @@ Everything is called with the lock of the consumer's buffers held; nothing here 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -90,6 +91,24 @@ class Share:
         self.credit_pool.restart(self)
 
 
+class Wish:
+    """What the application wants of a pool with a limit of 0: ``count`` messages here or asked for, while it waits."""
+
+    __slots__ = ("count", "drains", "waits")
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.waits = False
+        self.drains: list[asyncio.Future[None]] = []
+        """Who waits until no member has anything more for it."""
+
+    def end_drains(self) -> None:
+        drains, self.drains, self.waits = self.drains, [], False
+        for drain in drains:
+            if not drain.done():
+                drain.set_result(None)
+
+
 class CreditPool:
     """The shares of one consumer. ``style`` and ``percent``: see ConsumerOptions.
 
@@ -109,7 +128,7 @@ class CreditPool:
         self._percent = percent
         self._threshold = 0
         self._full = False
-        self._wish = False
+        self.wish = Wish()
         self._recalled: list[Share] = []
         self._last: Share | None = None
         self._streak = 0
@@ -170,6 +189,7 @@ class CreditPool:
         if share in self._recalled:
             self._recalled.remove(share)
         self.check()
+        self._end_drains()
 
     def _void(self, share: Share) -> None:
         self.used -= share.used
@@ -225,6 +245,7 @@ class CreditPool:
                 share.recalling = False
                 self.ready(share)
             self.check()
+            self._end_drains()
 
     def arrived(self, share: Share, count: int) -> int:
         share.used += count
@@ -232,7 +253,7 @@ class CreditPool:
         came = min(count, share.granted)
         share.granted -= came
         self.granted -= came
-        self._wish = False
+        self.wish.waits = bool(self.wish.drains)
         if self.by_acks and self.used >= self.limit > 0:
             self._full = True
         if share.standing:
@@ -240,6 +261,7 @@ class CreditPool:
         if not share.granted:
             self.ready(share)
         self.check()
+        self._end_drains()
         return 0
 
     def settled(self, share: Share, count: int) -> None:
@@ -251,10 +273,25 @@ class CreditPool:
             self.check()
 
     def poll(self) -> None:
-        """The application waits, which with a limit of 0 is when one message is asked for."""
-        if self.limit == 0 and not self._wish:
-            self._wish = True
+        """The application waits, which with a limit of 0 is when messages are asked for."""
+        if self.limit == 0:
+            self.wish.waits = True
             self.check()
+
+    def start_drain(self, drained: asyncio.Future[None]) -> None:
+        """Ask every member whether it has more for what is wished; ``drained`` is done when none has."""
+        self.wish.drains.append(drained)
+        self.wish.waits = True
+        for share, limit in self.shares.items():
+            if limit >= 0 and not (share.recalling or share.paused):
+                self._recall(share)
+        self._end_drains()
+
+    def _end_drains(self) -> None:
+        if not self.wish.drains or self._recalled or self.granted or any(share.recalling for share in self.shares):
+            return
+        if not (self.wanting and self._free() > 0):
+            self.wish.end_drains()
 
     def grant_rest(self, share: Share) -> int:
         """How much the one whose credit stands asks for; 0 for none."""
@@ -275,8 +312,8 @@ class CreditPool:
     def _free(self) -> int:
         """What can be granted now to those who want it."""
         if self.limit == 0:
-            waits = self._wish and not self.granted and not any(share.buffered for share in self.shares)
-            return int(waits and (bool(self.wanting) or self._stands() is not None))
+            asks = self.wish.waits and (bool(self.wanting) or self._stands() is not None)
+            return max(self.wish.count - self.granted - self.used, 0) if asks else 0
         if not self.wanting:
             return 0
         if self.limit < 0:
@@ -296,8 +333,8 @@ class CreditPool:
         free = self._free()
         stands = self._stands()
         if free > 0 and self.limit == 0 and stands is not None:
-            self._grant(stands, 1)
-            return [*found, CreditGrant(stands, 1, stands=True)]
+            self._grant(stands, free)
+            return [*found, CreditGrant(stands, free, stands=True)]
         takers = list(self.wanting)[: max(free, 0)]
         for index, share in enumerate(takers):
             del self.wanting[share]

@@ -7,6 +7,7 @@ consumer asks once it is paused and no more than ``threshold`` messages are left
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 UNLIMITED: Final = -1
@@ -65,14 +66,20 @@ class CreditFlow:
 
 
 class PrefetchFlow:
-    """The client's side of ActiveMQ's prefetch: the broker counts acknowledgements; only a limit of 0 asks."""
+    """The client's side of ActiveMQ's prefetch: the broker counts acknowledgements; only a limit of 0 asks.
 
-    __slots__ = ("buffered", "limit", "polls")
+    ``wish``: messages that are here or asked for, with a limit of 0, while the application waits.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = ("buffered", "drains", "limit", "polls", "wish")
+
+    def __init__(self, limit: int, wish: int = 1) -> None:
         self.limit = limit
         self.buffered = 0
         self.polls = 0
+        self.wish = wish
+        self.drains: list[asyncio.Future[None]] = []
+        """Who waits for the broker to say that nothing more comes for what was asked for; nothing is asked for then."""
 
     def arrived(self, count: int) -> int:
         self.buffered += count
@@ -84,12 +91,21 @@ class PrefetchFlow:
         return 0
 
     def wanted(self) -> int:
-        """The application waits and nothing is here: how many to poll for."""
-        if self.limit != 0 or self.polls or self.buffered:
+        """The application waits and less is here than it wishes: how many to poll for."""
+        missing = self.wish - self.polls - self.buffered
+        if self.limit != 0 or missing <= 0 or self.drains:
             return 0
-        self.polls = 1
-        return 1
+        self.polls += missing
+        return missing
+
+    def drained(self) -> None:
+        """Nothing more comes for what was asked for."""
+        self.polls = 0
+        drains, self.drains = self.drains, []
+        for drain in drains:
+            if not drain.done():
+                drain.set_result(None)
 
     def restart(self) -> None:
         self.buffered = 0
-        self.polls = 0
+        self.drained()

@@ -259,6 +259,8 @@ class PrefetchBuffer(ABC):
             ask = self._flow.consumed(waiting) if waiting else 0
             if self._share is not None:
                 self._share.settled(waiting + held)
+            if waiting and self._notifier.has_waiters:
+                self.poll()
         self._all_flow.handed_out(waiting)
         return ask
 

@@ -76,6 +76,19 @@ class PrefetchBuffers:
         """Wait until something is in the buffers, or the consumer has ended; False when the time is over."""
         return self._notifier.wait(self._has_something, self._poll, timeout_s, self._connection.io.served)
 
+    def want(self, count: int) -> None:
+        """See :meth:`ConsumerCore.want`."""
+        with self._notifier.lock:
+            self._credit_pool.wish.count = count
+            self._credit_pool.poll()
+
+    async def drain(self) -> None:
+        """See :meth:`ConsumerCore.drain`."""
+        drained = self._connection.io.loop.create_future()
+        with self._notifier.lock:
+            self._credit_pool.start_drain(drained)
+        await drained
+
     def arrival_future(self) -> Future[None]:
         return self._notifier.future(self._has_something, self._poll)
 

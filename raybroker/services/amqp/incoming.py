@@ -1,0 +1,247 @@
+"""Links on which clients send: to one destination, to whatever a message names, or to the coordinator of transactions.
+
+A message is accepted when it is stored, or in a transaction when it is handed over; what cannot be is rejected with the
+reason.  A link has credit for PRODUCER_CREDIT messages that are not stored yet; it is topped up at half, and not while
+the destination has no room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+from raybroker.client.destinations import Destination
+from raybroker.client.options import MessageOptions
+from raybroker.client.producer.at_once import HandleWaiter
+from raybroker.client.producer.members.unnamed import AnyProducer
+from raybroker.client.producer.send_options import CommonOptions
+from raybroker.model.errors import BrokerError, InvalidDestinationError
+from raybroker.services.amqp.addresses import destination_at
+from raybroker.services.amqp.client import AmqpClient
+from raybroker.services.amqp.conditions import told
+from raybroker.services.amqp.limits import PRODUCER_CREDIT
+from raybroker.services.amqp.messages import IncomingMessage, fields_header, incoming
+from raybroker.services.amqp.transaction import AmqpTransaction
+from raybroker.wire.amqp.conditions import AmqpViolation
+from raybroker.wire.amqp.events import DeliveryReceived
+from raybroker.wire.amqp.links import ReceivingLink
+from raybroker.wire.amqp.performatives import ACCEPTED, AmqpRejected, TransactionalState
+
+HALF: Final = PRODUCER_CREDIT // 2
+
+
+class _WaitingMessage(NamedTuple):
+    """A message that waits for room at its destination, or for a producer to be opened."""
+
+    event: DeliveryReceived
+    message: IncomingMessage
+    transaction: AmqpTransaction | None
+
+
+class IncomingLink:
+    """``destination``: where all its messages go, None: each names its own; ``producer``: opened for it; ``temporary``:
+    the destination lives as long as the link."""
+
+    def __init__(
+        self,
+        client: AmqpClient,
+        link: ReceivingLink,
+        destination: Destination | None,
+        producer: AnyProducer | None,
+        *,
+        temporary: bool = False,
+    ) -> None:
+        self.link = link
+        self.destination = destination
+        self.temporary = temporary
+        self._client = client
+        self._producer = producer
+        self._options = CommonOptions()
+        self._unstored = 0
+        self._waiting: deque[_WaitingMessage] = deque()
+        self._working: asyncio.Task[Any] | None = None
+        self._stored_ids: list[int] = []
+
+    def activate(self) -> None:
+        """The link is attached: let messages come."""
+        self.link.grant(PRODUCER_CREDIT)
+
+    @property
+    def blocked(self) -> bool:
+        """Its destination has no room."""
+        return bool(self._waiting)
+
+    # ---- messages ----------------------------------------------------------------------------------------------------
+
+    def received(self, event: DeliveryReceived) -> None:
+        client, transaction = self._client, None
+        try:
+            message = incoming(event.payload, client.now_ms(), client.output.user, addressed=self.destination is None)
+            if isinstance(event.state, TransactionalState):
+                transaction = client.transactions.find(event.state.txn_id)
+                transaction.require_room()
+            waiting = _WaitingMessage(event, message, transaction)
+            if self._waiting or not self._hand_over(waiting):
+                self._wait(waiting)
+        except Exception as error:  # noqa: BLE001 - the client is told, and it is logged when it is no fault of its own
+            self._rejected(event, error, transaction)
+        if self.link.credit <= HALF:
+            self._top_up()
+
+    def _hand_over(self, waiting: _WaitingMessage) -> bool:
+        """Give the message to its producer; False: it has to wait for one, or for room. Raises BrokerError."""
+        event, message, transaction = waiting
+        producer = self._known(message, transaction)
+        if producer is None:
+            return False
+        header, shared = self._options.find(self._shared(transaction), None, cast("MessageOptions", message.options))
+        if message.fields is not None:
+            header = fields_header(message.fields)
+        if transaction is not None:
+            if producer.put(message.body, header, shared, None, urgent=False, block=False) is None:
+                return False
+            if not event.settled:
+                self.link.settle_deliveries(
+                    [event.delivery_id], TransactionalState(cast(Any, event.state).txn_id, ACCEPTED)
+                )
+            return True
+        if event.settled:
+            return producer.put(message.body, header, shared, None, urgent=False, block=False) is not None
+        self._unstored += 1  # It may be stored before this has ended.
+        try:
+            taken = producer.put(
+                message.body,
+                header,
+                shared,
+                HandleWaiter(partial(self._stored, event.delivery_id)),
+                urgent=True,
+                block=False,
+            )
+        except BaseException:
+            self._unstored -= 1
+            raise
+        if taken is None:
+            self._unstored -= 1
+        return taken is not None
+
+    def _shared(self, transaction: AmqpTransaction | None) -> Any:
+        if transaction is not None:
+            return transaction.producer.shared
+        return self._client.shared
+
+    def _target(self, message: IncomingMessage) -> Destination:
+        if self.destination is not None:
+            return self.destination
+        if not message.to:
+            raise InvalidDestinationError("the message has no address in its property to, and its link has none either")
+        return destination_at(message.to, message.kind)
+
+    def _known(self, message: IncomingMessage, transaction: AmqpTransaction | None) -> AnyProducer | None:
+        """The producer of a message, if it is open."""
+        if transaction is not None:
+            return transaction.producer.known(self._target(message))
+        if self._producer is not None:
+            return self._producer
+        return self._client.known_producer(self._target(message))
+
+    def _stored(self, delivery_id: int, message_id: str, error: BaseException | None) -> None:
+        self._unstored -= 1
+        if error is None:
+            if not self._stored_ids:
+                self._client.output.flush_soon(self._tell_stored)
+            self._stored_ids.append(delivery_id)
+            return
+        self.link.settle_deliveries([delivery_id], AmqpRejected(told(error)))
+        self._top_up()
+        self._client.output.flush_soon()
+
+    def _tell_stored(self) -> None:
+        stored, self._stored_ids = self._stored_ids, []
+        self.link.settle_deliveries(sorted(stored), ACCEPTED)
+        if self.link.credit <= HALF:
+            self._top_up()
+
+    def _rejected(self, event: DeliveryReceived, error: BaseException, transaction: AmqpTransaction | None) -> None:
+        if transaction is not None and transaction.refusal is None:
+            transaction.refusal = error
+        if event.settled:
+            told(error)
+        else:
+            self.link.settle_deliveries([event.delivery_id], AmqpRejected(told(error, "a transfer")))
+
+    def _top_up(self) -> None:
+        """Grant credit for as many as may be unstored; not while there is no room."""
+        if self._working is not None:
+            return
+        if self._producer is not None and not self._producer.has_room():
+            self._begin_work()
+            return
+        room = PRODUCER_CREDIT - self._unstored
+        if room > self.link.credit:
+            self.link.grant(room)
+
+    # ---- waiting for room --------------------------------------------------------------------------------------------
+
+    def _wait(self, waiting: _WaitingMessage) -> None:
+        if waiting.transaction is not None:
+            waiting.transaction.waiting += 1
+        self._waiting.append(waiting)
+        self._client.pend(len(waiting.message.body))
+        self._begin_work()
+
+    def _begin_work(self) -> None:
+        if self._working is None:
+            self._working = self._client.loops.once("messages wait for room", self._work())
+
+    async def _work(self) -> None:
+        """Hand over what waits, in its order, and wait until there is room for more."""
+        try:
+            if not self._waiting and self._producer is not None:
+                await asyncio.wrap_future(self._producer.room_future())
+            while self._waiting:
+                waiting = self._waiting[0]
+                try:
+                    if not self._hand_over(waiting):
+                        await self._ready(waiting)
+                        continue
+                except (BrokerError, AmqpViolation) as error:
+                    self._rejected(waiting.event, error, waiting.transaction)
+                self._drop_first()
+                self._client.output.flush_soon()
+        finally:
+            self._working = None
+        self._top_up()
+        self._client.output.flush_soon()
+
+    def _drop_first(self) -> None:
+        waiting = self._waiting.popleft()
+        if waiting.transaction is not None:
+            waiting.transaction.has_room_again()
+        self._client.pend(-len(waiting.message.body))
+
+    async def _ready(self, waiting: _WaitingMessage) -> None:
+        """Open the producer of a message, or wait until it has room. Raises BrokerError."""
+        _, message, transaction = waiting
+        producer = self._known(message, transaction)
+        if producer is not None:
+            await asyncio.wrap_future(producer.room_future())
+        elif transaction is not None:
+            await transaction.producer.find(self._target(message))
+        else:
+            await (await self._client.producer()).find(self._target(message))
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    async def end_link(self, *, clean: bool) -> None:
+        """The link has ended. Raises IllegalStateError for a temporary destination that still has consumers."""
+        if self._working is not None:
+            self._working.cancel()
+            await asyncio.wait([self._working])
+        while self._waiting:
+            self._drop_first()
+        if self._producer is not None and clean:
+            self._client.loops.once("a producer closes", self._client.let_go(self._producer))
+        if self.temporary and clean and self.destination is not None:
+            await self._client.end_temporary(self.destination)

@@ -1,0 +1,342 @@
+"""Links on which clients receive: messages of a consumer become deliveries, and dispositions settle them.
+
+The link's credit is what the consumer asks of the broker, up to LINK_MESSAGES_MAX at a time: nothing waits here that
+the client has not asked for, so that others may have it.  A drain asks the broker whether there is more, and is
+answered when there is not.  Messages are written in batches, each once the connection has nothing unsent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.browser import BrowserCore
+from raybroker.client.consumer.message import EncodedMessage, Message, drop_all, encoded
+from raybroker.client.consumer.multi_broker import AnyConsumer
+from raybroker.client.destinations import Destination
+from raybroker.client.session.session import ACKNOWLEDGE, settle_many
+from raybroker.model.errors import BrokerError, MessageFormatError
+from raybroker.services.amqp.client import AmqpClient
+from raybroker.services.amqp.conditions import LOG
+from raybroker.services.amqp.limits import BATCH_BYTES, DRAIN_TIMEOUT_S, LINK_MESSAGES_MAX
+from raybroker.services.amqp.messages import MessageWriter, inflated_bytes
+from raybroker.services.gateways.answers import SMALL_BYTES
+from raybroker.wire.amqp.events import DispositionReceived
+from raybroker.wire.amqp.links import SendingLink
+from raybroker.wire.amqp.performatives import (
+    AmqpAccepted,
+    AmqpModified,
+    AmqpRejected,
+    AmqpReleased,
+    TransactionalState,
+)
+
+UNSEEN: Final = "unseen"
+FAIL: Final = "fail"
+REJECT: Final = "reject"
+
+
+def outcome_of(state: Any, default: Any) -> tuple[str, str] | None:
+    """(outcome, reason) of a delivery state; None for one that ends nothing. ``default``: where none was told."""
+    if state is None:
+        state = default or AmqpReleased()
+    if isinstance(state, AmqpAccepted):
+        return ACKNOWLEDGE, ""
+    if isinstance(state, AmqpRejected):
+        error = state.error
+        return REJECT, (error.description or error.condition) if error is not None else "rejected by an AMQP client"
+    if isinstance(state, AmqpModified):
+        if state.undeliverable_here:
+            return REJECT, "undeliverable, says an AMQP client"
+        return (FAIL, "failed, says an AMQP client") if state.delivery_failed else (UNSEEN, "")
+    return (UNSEEN, "") if isinstance(state, AmqpReleased) else None
+
+
+class AmqpBrowser:
+    """What a browser finds, as messages of a consumer: it ends, and settles nothing."""
+
+    def __init__(self, browser: BrowserCore) -> None:
+        self._browser = browser
+        self._found: list[Message] = []
+
+    async def more(self) -> bool:
+        """Look for more, unless there is something; False at the end."""
+        if not self._found:
+            self._found = (await self._browser.fetch())[::-1]
+        return bool(self._found)
+
+    def take_one(self) -> Message | None:
+        return self._found.pop() if self._found else None
+
+    async def end_browsing(self) -> None:
+        await self._browser.close()
+
+
+class OutgoingLink:
+    """``consumer``: what it brings, in a session that ``close_session()`` ends; ``share``: of the room for what comes
+    ahead of the client; ``temporary``: the destination lives as long as the link."""
+
+    def __init__(
+        self,
+        client: AmqpClient,
+        link: SendingLink,
+        destination: Destination,
+        consumer: AnyConsumer | AmqpBrowser,
+        close_session: Callable[[], Awaitable[None]],
+        *,
+        share: int = 0,
+        temporary: bool = False,
+    ) -> None:
+        self.link = link
+        self.destination = destination
+        self.lent = 0
+        self._client = client
+        self._consumer = consumer
+        self._close_session = close_session
+        self._share = share
+        self._temporary = temporary
+        self._writer = MessageWriter(destination.name, destination.kind)
+        self._keys = itertools.count()
+        self._unsettled: dict[int, Message] = {}
+        self._wake = asyncio.Event()
+        self._arrival: Future[None] | None = None
+        self._delivering: asyncio.Task[Any] | None = None
+        self._ended: Callable[[BaseException], object] = lambda error: None
+
+    def activate(self, ended: Callable[[BaseException], object]) -> None:
+        """The link is attached: deliver. ``ended(error)``: told when the consumer has ended by itself."""
+        self._ended = ended
+        self._delivering = self._client.loops.once(f"deliveries of {self.destination.name}", self._deliver())
+
+    def wake(self) -> None:
+        """There is credit, room in the session's window, or less that is unsettled."""
+        self._wake.set()
+
+    @property
+    def unsettled(self) -> int:
+        return len(self._unsettled) + self.lent
+
+    # ---- deliveries --------------------------------------------------------------------------------------------------
+
+    async def _deliver(self) -> None:
+        try:
+            consumer = self._consumer
+            await (
+                self._deliver_browsed(consumer) if isinstance(consumer, AmqpBrowser) else self._deliver_all(consumer)
+            )
+        except BrokerError as error:
+            self._ended(error)
+
+    def _most(self) -> int:
+        """Messages that the client may get now."""
+        return min(self.link.credit, LINK_MESSAGES_MAX, max(self._client.limits.unsettled_max - self.unsettled, 0))
+
+    async def _deliver_all(self, consumer: AnyConsumer) -> None:
+        link, output = self.link, self._client.output
+        while not consumer.closed:
+            self._wake.clear()
+            consumer.want(self._most())
+            async with output.turn:
+                sent = await self._send_some(consumer.take_one)
+            if sent:
+                continue
+            if link.draining and link.credit and not link.lane.waiting:
+                await self._drain(consumer)
+                continue
+            await self._wait(consumer)
+
+    async def _drain(self, consumer: AnyConsumer) -> None:
+        """Answer a drain: what the broker has for it is sent before."""
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await consumer.drain()
+        except TimeoutError:
+            LOG.warning("[B2225] the broker did not say in %g s whether there is more for a drain", DRAIN_TIMEOUT_S)
+        output = self._client.output
+        async with output.turn:
+            sent = await self._send_some(consumer.take_one)
+        if not sent and self.link.draining and not self.link.lane.waiting:
+            self.link.drained()
+            output.flush()
+
+    async def _wait(self, consumer: AnyConsumer) -> None:
+        """Wait for a message, if the client may have one, or for :meth:`wake`."""
+        if not self.link.lane.waiting and self._most():
+            if self._arrival is None or self._arrival.done():
+                self._arrival = consumer.arrival_future()
+                self._arrival.add_done_callback(self._arrived)
+        elif not self.link.credit:
+            self._give_back(consumer)
+        await self._wake.wait()
+
+    def _arrived(self, arrival: Future[None]) -> None:
+        self._client.output.loop.call_soon_threadsafe(self._wake.set)
+
+    def _give_back(self, consumer: AnyConsumer) -> None:
+        """The client has taken its credit back: others may have what came for it."""
+        left = []
+        while (message := consumer.take_one()) is not None:
+            left.append(message)
+        if left:
+            settle_many(left, UNSEEN)
+
+    async def _deliver_browsed(self, browsed: AmqpBrowser) -> None:
+        link, output = self.link, self._client.output
+        while True:
+            self._wake.clear()
+            more = bool(link.credit) and await browsed.more()
+            async with output.turn:
+                sent = await self._send_some(browsed.take_one)
+            if sent:
+                continue
+            if link.credit and not more and link.draining and not link.lane.waiting:
+                link.drained()
+                output.flush()
+            await self._wake.wait()
+
+    async def _send_some(self, take: Callable[[], Message | None]) -> int:
+        """Send what is here and may be sent, up to a batch; how many. A large message is a batch of its own, and waits
+        until there is room for it."""
+        link, output = self.link, self._client.output
+        sent: list[Message] = []
+        count, size, now_ms = 0, 0, self._client.now_ms()
+        # One delivery may wait for the window of the session: the engine tells when it has left.
+        while size < BATCH_BYTES and not link.lane.waiting and self._most() and (message := take()) is not None:
+            kept = encoded(message)
+            nbytes = inflated_bytes(kept)
+            if nbytes > SMALL_BYTES:
+                output.flush()
+                async with output.answers.room(output.user, nbytes):
+                    self._send(message, kept, now_ms, sent)
+                    output.flush()
+                    await output.flushed()
+                count += 1
+                break
+            size += nbytes + 64
+            count += 1
+            self._send(message, kept, now_ms, sent)
+        if count:
+            output.flush()
+            await output.flushed()
+        if sent:
+            settle_many(sent, ACKNOWLEDGE)
+        return count
+
+    def _send(self, message: Message, kept: EncodedMessage, now_ms: int, presettled: list[Message]) -> None:
+        link = self.link
+        try:
+            parts = self._writer.sections(message, kept, now_ms)
+        except MessageFormatError as error:
+            LOG.warning("[B2226] %r cannot be sent to an AMQP client and is dead: %s", message, error)
+            settle_many([message], REJECT, str(error))
+            return
+        settled = link.peer is not None and link.peer.snd_settle_mode == 1
+        key = next(self._keys)
+        if not isinstance(self._consumer, AmqpBrowser):
+            if settled:
+                presettled.append(message)
+            else:
+                self._unsettled[key] = message
+        link.send(parts, key, settled=settled)
+        drop_all(message)
+
+    # ---- dispositions ------------------------------------------------------------------------------------------------
+
+    def disposed(self, event: DispositionReceived) -> None:
+        """The client tells a state of deliveries. Raises AmqpViolation for an unknown transaction, and
+        ResourceAllocationError for one that is too large."""
+        state, settled = event.state, event.settled
+        keys = [one.context for one in event.deliveries]
+        if isinstance(state, TransactionalState):
+            self._dispose_in_transaction(state, keys, settled)
+            return
+        outcome = outcome_of(state, self._default) if state is not None or settled else None
+        if outcome is None:
+            return
+        messages = [message for key in keys if (message := self._unsettled.pop(key, None)) is not None]
+        answers = settle_many(messages, *outcome, confirmed=not settled)
+        if not settled:
+            self._when_confirmed(answers, [one.delivery_id for one in event.deliveries], state)
+        if self.link.draining or self.unsettled + 1 >= self._client.limits.unsettled_max // 2:
+            self._wake.set()
+
+    @property
+    def _default(self) -> Any:
+        peer = self.link.peer
+        return None if peer is None or peer.source is None else peer.source.default_outcome
+
+    def _dispose_in_transaction(self, state: TransactionalState, keys: list[int], settled: bool) -> None:
+        """Those that the client has not ``settled`` it settles itself when the transaction has ended."""
+        transaction = self._client.transactions.find(state.txn_id)
+        outcome = outcome_of(state.outcome, self._default)
+        if outcome is None:
+            return
+        messages = {key: self._unsettled.pop(key) for key in keys if key in self._unsettled}
+        self.lent += len(messages)
+        if outcome[0] == ACKNOWLEDGE:
+            transaction.accept(self._returned, messages, settled=settled)
+        else:
+            transaction.refuse(self._returned, messages, *outcome, settled=settled)
+
+    def _returned(self, messages: dict[int, Message], again: bool) -> None:
+        """A transaction that settles them has ended; with ``again`` they are unsettled as before."""
+        self.lent -= len(messages)
+        if again:
+            self._unsettled |= messages
+        self._wake.set()
+
+    def _when_confirmed(self, confirmations: Confirmations, numbers: list[int], state: Any) -> None:
+        """Settle deliveries on this side once the broker has said so."""
+        waiting = len(confirmations)
+
+        def confirmed(_: object = None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting <= 0:
+                self.link.settle_deliveries(numbers, state)
+                self._client.output.flush_soon()
+
+        if not confirmations:
+            confirmed()
+        for one in confirmations:
+            one.add_done_callback(confirmed)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    async def end_link(self, *, clean: bool) -> None:
+        """The link has ended. ``clean``: its client has said so, and what it has and has not settled goes back as if it
+        had never come; else that counts as a delivery, since nobody knows what the client has seen."""
+        if self._delivering is not None:
+            self._delivering.cancel()
+            await asyncio.wait([self._delivering])
+        unsettled, self._unsettled = list(self._unsettled.values()), {}
+        if clean and unsettled:
+            answers = [asyncio.wrap_future(one) for one in settle_many(unsettled, UNSEEN, confirmed=True)]
+            if answers:
+                await asyncio.wait(answers)
+        if clean and self.lent:  # What an open transaction settles stays with it.
+            self._client.loops.once("a link whose transaction is open", self._close_later())
+        else:
+            await self._close_now(clean=clean)
+
+    async def _close_later(self) -> None:
+        while self.lent:
+            self._wake.clear()
+            await self._wake.wait()
+        await self._close_now(clean=True)
+
+    async def _close_now(self, *, clean: bool) -> None:
+        if isinstance(self._consumer, AmqpBrowser):
+            await self._consumer.end_browsing()
+        else:
+            self._consumer.shut()
+            await self._consumer.close()
+        await self._close_session()
+        if self._share:
+            self._client.room.give_back(self._share)
+        if self._temporary and clean:
+            await self._client.end_temporary(self.destination)
