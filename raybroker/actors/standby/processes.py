@@ -26,6 +26,8 @@ STANDBY: Final = "raybroker.cluster.standby"
 HOSTS: Final = "raybroker.cluster.standby_hosts"
 LOOK_S: Final = 2.0
 """How often a broker looks whether it has as many as it should."""
+FIRST_S: Final = 10.0
+"""How long a broker that has started waits with the first one: the processors are for its clients then."""
 AGAIN_S: Final = 15.0
 """How long none is started after one was taken: a lost broker that is coming back goes first."""
 START_S: Final = 120.0
@@ -77,6 +79,7 @@ class StandbyProcesses:
 
     async def run(self) -> None:
         """Keep as many as there should be, for as long as the broker lives."""
+        await asyncio.sleep(FIRST_S)
         while True:
             await asyncio.sleep(LOOK_S)
             if self._serving():
