@@ -137,6 +137,7 @@ class Broker:
         self.orders: dict[str, tuple[int, str]] = {}
         self.terms: dict[str, tuple[int, int]] = {}
         self.answers: dict[tuple[str, int], set[str]] = {}
+        self.led_when_asked: dict[tuple[str, int], str | None] = {}
         for work, every_ms in ((self.greet, HEARTBEAT_MS), (self.look, LOOK_MS)):
             world.after(world.rng.randrange(1, every_ms * MS), self.run, work)
 
@@ -186,11 +187,13 @@ class Broker:
         match action:
             case AskCopies():
                 world.asked[name, action.attempt, self.name] = world.loop.now, world.changes
+                self.led_when_asked[name, action.attempt] = world.leader_of(name)
                 self.answers[name, action.attempt] = set()
                 for peer in action.peers:
                     world.after(world.rng.randrange(1, 200 * MS), self.run, self._ask, action, peer)
             case LevelCopy():
-                world.after(world.rng.randrange(1, 500 * MS), self.run, self._level, action)
+                whole = self.answers[name, action.attempt] == world.logs[name][action.log].copies.keys()
+                world.after(world.rng.randrange(1, 500 * MS), self.run, self._level, action, whole)
             case StartAt():
                 world.after(world.rng.randrange(1, 500 * MS), self.run, self._start, action)
 
@@ -217,10 +220,10 @@ class Broker:
         for following in then:
             self.carry_out(following)
 
-    def _level(self, level: LevelCopy) -> None:
+    def _level(self, level: LevelCopy, whole: bool) -> None:
+        """``whole``: every copy had answered when that was decided."""
         world, log = self.world, self.world.logs[level.broker][level.log]
         world.counts["levelled"] += 1
-        whole = self.answers[level.broker, level.attempt] == log.copies.keys()
         needless = whole and self._is_calm(level) and log.may_lead(level.peer)
         assert not needless, f"level: {level.peer} may lead {level.log}"
         if level.broker != self.name:
@@ -249,7 +252,7 @@ class Broker:
         logs = world.logs[start.broker].values()
         able = all(log.may_lead(start.peer) for log in logs)
         assert able or not self._is_calm(start), f"able: {start.peer} is to start {start.broker}, and may not lead"
-        led = world.leader_of(start.broker)
+        led = self.led_when_asked[start.broker, start.attempt]
         assert led is None or not self._is_calm(start), f"no sign: {start.broker} is taken over, and {led} leads it"
         own = start.broker == self.name
         world.counts["own starts" if own and start.peer == self.node else "takeovers"] += 1
@@ -315,6 +318,7 @@ class CopyWorld:
             for name in self.names
         }
         self.processes: dict[str, Broker] = {}
+        self.older: list[Broker] = []
         self.waiting: dict[str, Broker] = {}
         """Brokers on their own nodes that ask their copies whether they may start."""
         self.down: set[str] = set()
@@ -350,33 +354,36 @@ class CopyWorld:
                 assert ago_ms >= APART_MS - 1000, f"apart: {name} is taken over {ago_ms} ms after the last time"
 
     def all_processes(self) -> list[Broker]:
-        return [*self.processes.values(), *self.waiting.values()]
+        return [*self.processes.values(), *self.older, *self.waiting.values()]
 
     def leader_of(self, name: str) -> str | None:
         """The node whose process of that broker leads a majority of the copies of each log, if there is one."""
-        process = self.processes.get(name)
-        if process is None or process.gone or not process.operating:
-            return None
-        for key, log in self.logs[name].items():
+        return next((one.node for one in self.operating(name) if self._leads(one)), None)
+
+    def operating(self, name: str) -> list[Broker]:
+        return [one for one in self.all_processes() if one.name == name and one.operating and not one.gone]
+
+    def _leads(self, process: Broker) -> bool:
+        for key, log in self.logs[process.name].items():
             near = [copy for node, copy in log.copies.items() if self.reaches(process.node, node)]
-            own = sum(copy.promised == process.terms[key] for copy in near)
-            recent = self.loop.now - log.copies[process.node].heard_us < S
-            if own < log.majority or not recent:
-                return None
-        return process.node
+            heard = (copy for copy in near if self.loop.now - copy.heard_us < S)
+            if sum(copy.promised == process.terms[key] for copy in heard) < log.majority:
+                return False
+        return True
 
     def started(self, name: str, node: str, by: object = None) -> None:
         self.changes += 1
         before = self.processes.get(name)
         if before is not None and not before.gone and before.node == node:
             return
+        if before is not None and not before.gone:
+            self.older.append(before)
         process = self.processes[name] = Broker(self, name, node, by)
         process.open()
 
     def _come_home(self, name: str) -> None:
         """A broker starts on its own node: it asks its copies, unless it runs there."""
-        process = self.processes.get(name)
-        there = process is not None and not process.gone and process.node == name
+        there = any(one.name == one.node == name and not one.gone for one in self.all_processes())
         if name not in self.down and not there and name not in self.waiting:
             waiting = self.waiting[name] = Broker(self, name, name, None)
             waiting.machine.starting = True
@@ -449,9 +456,7 @@ class CopyWorld:
             self._back(node)
         self.loop.run(self.loop.now + CALM_S * S, EVENTS_MAX)
         for name in self.names:
-            process = self.processes[name]
-            well = not process.gone and process.operating
-            assert well, f"comes back: {name} does not, {CALM_S} s after the last fault"
+            assert self.leader_of(name), f"comes back: {name} does not, {CALM_S} s after the last fault"
 
 
 def happened(world: CopyWorld) -> Counter[str]:
