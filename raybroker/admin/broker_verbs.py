@@ -72,6 +72,17 @@ class BrokerVerbs:
         (imq.cluster.ha).
         """
 
+    @verb(By.CLUSTER, always=True)
+    def drain_broker(self, /, broker: Name, to: Text | None = None) -> Row:
+        """Move a broker to another one's node before maintenance of its own: it is shut down in order as by
+        :meth:`shutdown_broker`, and started there as soon as it is down, under its name and with what it has stored.
+        ``to``: the broker beside which it is started; without it, one that is up. Answers at once, with ``taker``,
+        and :meth:`list_brokers` shows later what came of it.
+
+        Raises BrokerGoneError for a broker that is not up, IllegalStateError where no other one could take it, and
+        NotSupportedError where brokers share no store (imq.cluster.ha).
+        """
+
     @verb(By.CLUSTER)
     def backup_record(self, /) -> bytes:
         """The configuration change record as the bytes of a backup file."""

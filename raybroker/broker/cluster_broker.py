@@ -25,6 +25,7 @@ from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.cluster_why import ClusterWhy
+from raybroker.broker.cluster.draining import DRAIN, Draining
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
 from raybroker.broker.cluster.takeovers import StoreWatch
@@ -106,6 +107,8 @@ class ClusterBroker:
         self._itself = ClusterItself(
             clustering, brokers, self._propose, self._forget_broker, nodes, taking.row, taking.standing_by
         )
+        ending = ClusterEnding(brokers)
+        self._draining = Draining(brokers, taking, ending.shutdown_broker)
         self.agents = Agents(clustering, self._propose, hands)
         self.pausing = pausing = Pausing(
             self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses
@@ -147,13 +150,14 @@ class ClusterBroker:
             self.agents,
             pausing,
             ClusterProperties(local.properties, brokers, self._spread.everywhere),
-            ClusterEnding(brokers),
+            ending,
             self.health,
             ClusterWhy(brokers, self._spread, lambda kind, name: (kind, name) in local.registry.where),
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
             ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end_connections),
             taking,
+            self._draining,
         )
         self.forwarding = MemberForwarding(local.name, local.registry, peers, brokers.live)
 
@@ -329,6 +333,7 @@ class ClusterBroker:
             "reached": self._reached,
             "why": self._why_closed,
             "properties": self._own_properties,
+            DRAIN: self._draining.take_drained,
             "standing_by": self._itself.processes_standing_by,
             "change_master": self._itself.change_master,
             "consumers": self.forwarding.consumers,

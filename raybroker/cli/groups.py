@@ -46,6 +46,7 @@ HELP: Final = {
     "shutdown": "shutdown bkr: let consumers finish, and end one broker.",
     "restart": "restart bkr: the same, and start it again.",
     "takeover": "takeover bkr: have another broker serve what a lost one has stored.",
+    "drain": "drain bkr: move a broker to another one's node, before maintenance.",
     "why": "why msg|con|prod|dst|dur|txn: why something waits, and what to do about it.",
     "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
 }
@@ -60,7 +61,7 @@ FILES: Final = {
     "metrics": "metrics dst, metrics svc, metrics cxn, metrics bkr",
     "pools": "list pool, destroy pool",
     "schedules": "create sch",
-    "takeovers": "takeover bkr",
+    "takeovers": "takeover bkr, drain bkr",
     "services": "query svc, update svc, pause bkr, quiesce bkr, resume bkr, unquiesce bkr, query cxn, destroy cxn",
     "stored": "list msg, retry msg, export msg, import msg",
     "why": "why msg, why con, why prod, why dst, why dur, why txn",

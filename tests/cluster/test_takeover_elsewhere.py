@@ -160,6 +160,25 @@ def test_a_broker_that_was_stopped_for_a_while_ends_and_adds_nothing(nodes: Node
         until(lambda: state() == (2, "OPERATING", "UP"))
 
 
+def test_a_broker_that_is_drained_goes_on_elsewhere_and_its_clients_with_it(cluster: Any) -> None:
+    """b3 runs beside b1 by now; b2 too, or beside b3 where it was taken over last."""
+    with rb.connect(cluster=CLUSTER, broker="b3", **PATIENT) as pinned, rb.connect(cluster=CLUSTER, broker="b1") as one:
+        producer = pinned.session().producer("drained")
+        producer.send_many(range(20))
+
+        def row() -> dict[str, Any]:
+            return next(row for row in one.admin().list_brokers() if row["broker"] == "b3")
+
+        began, before = time.monotonic(), row()
+        answer = one.admin().drain_broker("b3", "b1")
+        assert (answer["taker"], answer["tenure"]) == ("b1", before["tenure"] + 1)
+        producer.send("next")
+        print(f"the next confirmed send came {time.monotonic() - began:.1f} s after the drain began")
+        until(lambda: (row()["tenure"], row()["store_state"]) == (answer["tenure"], "OPERATING"), timeout_s=RECOVERED_S)
+        taken = take(pinned.session().consumer("drained"), 21)
+        assert sorted(map(str, bodies(taken))) == sorted([*map(str, range(20)), "next"])
+
+
 def runs(pid: int) -> bool:
     """Whether the process is there, and no zombie."""
     try:

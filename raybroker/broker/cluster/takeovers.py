@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -28,6 +28,10 @@ from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 
 REASON_CHARS_MAX: Final = 500
+STOPPED_S: Final = 180.0
+"""How long a broker that is drained may take to stop: its consumers acknowledge what they have, and stores close."""
+STOPPED_LOOK_S: Final = 0.1
+"""How often it is looked whether it has stopped."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -137,8 +141,7 @@ class StoreWatch:
             self.failure = ""
             log.info("[B1186] broker %s sees the shared store again", self.name)
         membership = self._member.membership
-        heard = {row.name for row in membership.broker_rows() if row.state in HEARD}
-        work = self._machine.looked(view, membership.live(), heard, self._now_ms())
+        work = self._machine.looked(view, membership.live(), self._heard(), self._now_ms())
         if work is not None:
             self._loops.once(f"the takeover of broker {work.name}", self._carry_out(work))
 
@@ -182,13 +185,54 @@ class StoreWatch:
     async def takeover_broker(self, broker: str) -> Row:
         """See the verb."""
         view = await in_daemon_thread(self._store.view)
-        membership = self._member.membership
         if self._member.opened is False:
             raise IllegalStateError(f"broker {self.name} takes no clients itself, and takes nobody over")
-        heard = {row.name for row in membership.broker_rows() if row.state in HEARD}
-        work = self._machine.request_takeover(broker, view, heard)
+        work = self._machine.request_takeover(broker, view, self._heard())
         self._loops.once(f"the takeover of broker {broker}", self._carry_out(work))
         return {"broker": broker, "taker": self.name, "tenure": work.next_tenure, "node": self._successors.node}
+
+    async def take_drained(self, broker: str, stop: Callable[[], Awaitable[object]]) -> Row:
+        """Have a broker stop, and start it here as soon as it has; ``stop`` answers at once. Raises IllegalStateError
+        where that cannot be begun."""
+        view = await in_daemon_thread(self._store.view)
+        row = view.row_of(broker)
+        if row is None or row.state is not StoreState.OPERATING:
+            state = "not there" if row is None else str(row.state)
+            raise IllegalStateError(
+                f"broker {broker} is {state} in the shared store, and only what operates is drained"
+            )
+        if not self._member.opened:
+            raise IllegalStateError(f"broker {self.name} takes no clients itself, and takes nobody over")
+        if self._machine.work is not None:
+            raise IllegalStateError(
+                f"broker {self.name} takes over {self._machine.work.name} now; ask again afterwards"
+            )
+        await stop()
+        log.warning("[B2195] broker %s is drained to broker %s", broker, self.name)
+        self._loops.once(f"the drain of broker {broker}", self._take_when_stopped(broker, row.tenure))
+        return {"broker": broker, "taker": self.name, "tenure": row.tenure + 1, "node": self._successors.node}
+
+    async def _take_when_stopped(self, broker: str, tenure: int) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + STOPPED_S
+        why = "it is not stopped yet"
+        while loop.time() < until_s:
+            try:
+                view = await in_daemon_thread(self._store.view)
+                row = view.row_of(broker)
+                if row is None or row.tenure != tenure:
+                    return  # Somebody else has taken it over meanwhile.
+                if row.state is StoreState.BROKER_DOWN:
+                    await self._carry_out(self._machine.request_takeover(broker, view, self._heard()))
+                    return
+                why = f"it is {row.state}"
+            except BrokerError as error:  # It is still heard, or the database is away for a moment.
+                why = str(error)
+            await asyncio.sleep(STOPPED_LOOK_S)
+        log.error("[B3195] broker %s is not drained: %s after %g s", broker, why, STOPPED_S)
+
+    def _heard(self) -> set[str]:
+        return {row.name for row in self._member.membership.broker_rows() if row.state in HEARD}
 
     async def _carry_out(self, work: Takeover) -> None:
         following: Takeover | None = work

@@ -85,6 +85,7 @@ RESOURCES: Final = (
     Resource("POST", "/cluster/master", "change_master"),
     Resource("GET", "/cluster/record", "backup_record"),
     Resource("POST", "/brokers/{broker}/takeover", "takeover_broker"),
+    Resource("POST", "/brokers/{broker}/drain", "drain_broker"),
     Resource("GET", "/metrics", "metrics"),
     *_named(),
     Resource("GET", "/definitions", "export_definitions"),

@@ -20,6 +20,7 @@ from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.cluster_why import ClusterWhy
+from raybroker.broker.cluster.draining import Draining
 from raybroker.broker.cluster.forwarding_agents import Agents
 from raybroker.broker.cluster.takeovers import StoreWatch
 from raybroker.broker.definitions.definition_transfer import Transfer
@@ -76,6 +77,7 @@ OF_CLUSTER = (
     RecordedNamed,
     ClusterItself,
     StoreWatch,
+    Draining,
     Agents,
     Pausing,
     ClusterProperties,

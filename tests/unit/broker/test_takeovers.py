@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.cluster.takeovers import StoreWatch
+from raybroker.broker.cluster import takeovers
+from raybroker.broker.cluster.takeovers import STOPPED_LOOK_S, StoreWatch
 from raybroker.broker.observing.alone import NotShared
 from raybroker.cluster.membership import Membership
 from raybroker.cluster.takeover import APART_MS
@@ -125,6 +126,10 @@ class World:
             self.ms += INTERVAL_MS
             self.table.now_ms += INTERVAL_MS
             await self.watch._look_at_store()
+        await self.settled()
+
+    async def settled(self) -> None:
+        """A takeover that was begun has come to its end."""
         await asyncio.sleep(0.01)
         async with asyncio.timeout(WAIT_S):
             while self.watch._machine.work is not None:  # noqa: ASYNC110 - nothing tells its end
@@ -243,7 +248,7 @@ def test_an_administrator_does_not_wait() -> None:
         assert answer == {"broker": "b2", "taker": "b1", "tenure": 2, "node": "n1"}
         with pytest.raises(IllegalStateError, match="b1 takes over b2 now"):
             await world.watch.takeover_broker("b2")
-        await asyncio.sleep(0.05)
+        await world.settled()
         with pytest.raises(IllegalStateError, match="b1 is up"):
             await world.watch.takeover_broker("b1")
 
@@ -254,3 +259,63 @@ def test_without_a_shared_store_there_is_nothing_to_take() -> None:
     with pytest.raises(NotSupportedError, match=r"what it stores is its own.*imq.cluster.ha"):
         asyncio.run(NotShared().takeover_broker("b2"))
     assert NotShared().row("b2") == {}
+    with pytest.raises(NotSupportedError, match=r"cannot be drained: what it stores is its own.*imq.cluster.ha"):
+        asyncio.run(NotShared().drain_broker("b2"))
+
+
+def test_a_broker_that_is_drained_is_started_here_once_it_has_stopped() -> None:
+    async def work(world: World) -> None:
+        stopped: list[str] = []
+
+        async def stop() -> None:
+            stopped.append("b2")
+
+        answer = await world.watch.take_drained("b2", stop)
+        assert answer == {"broker": "b2", "taker": "b1", "tenure": 2, "node": "n1"}
+        assert stopped == ["b2"]
+        await asyncio.sleep(2 * STOPPED_LOOK_S)
+        assert world.hands.done == [], "it is not down yet"
+        world.table.set_state("b2", 1, StoreState.BROKER_DOWN)
+        async with asyncio.timeout(WAIT_S):
+            while not world.watch.counts.completed:  # noqa: ASYNC110 - nothing tells its end
+                await asyncio.sleep(0.005)
+
+    world = run(work)
+    assert world.hands.done == [("hand over", "b2", 2), ("start", "b2", 2, 7)]
+    assert (world.table.rows["b2"].state, world.watch.counts.completed) == (StoreState.OPERATING, 1)
+
+
+@pytest.mark.parametrize("state", [state for state in StoreState if state is not StoreState.OPERATING])
+def test_only_what_operates_is_drained(state: StoreState) -> None:
+    async def work(world: World) -> None:
+        async def stop() -> None:
+            raise AssertionError("it is not stopped")
+
+        world.table.set_state("b2", 1, state)
+        with pytest.raises(IllegalStateError, match=f"b2 is {state} in the shared store, and only what operates"):
+            await world.watch.take_drained("b2", stop)
+
+    run(work)
+
+
+def test_a_drain_is_over_when_somebody_else_takes_the_broker_and_after_its_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stop() -> None:
+        return
+
+    async def taken(world: World) -> None:
+        await world.watch.take_drained("b2", stop)
+        world.table.rows["b2"] = replace(world.table.rows["b2"], tenure=2, state=StoreState.BROKER_DOWN)
+        await asyncio.sleep(3 * STOPPED_LOOK_S)
+
+    assert run(taken).hands.done == []
+    monkeypatch.setattr(takeovers, "STOPPED_S", 0.0)
+
+    async def late(world: World) -> None:
+        await world.watch.take_drained("b2", stop)
+        await asyncio.sleep(3 * STOPPED_LOOK_S)
+
+    with caplog.at_level(logging.ERROR, logger="raybroker.cluster"):
+        run(late)
+    assert "broker b2 is not drained: it is not stopped yet after 0 s" in caplog.text

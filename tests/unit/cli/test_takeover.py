@@ -10,7 +10,7 @@ import pytest
 from raybroker.admin import checks
 from raybroker.cli import connecting
 from raybroker.cli.objects import takeovers
-from raybroker.errors import IllegalStateError
+from raybroker.errors import ConnectionLostError, IllegalStateError
 from tests.unit.cli.conftest import Program
 
 STORED = {
@@ -40,8 +40,14 @@ class Admin:
         self.asked.append(broker)
         return {"broker": broker, "taker": "b1", "tenure": 3, "node": "n1"}
 
+    def drain_broker(self, broker: str, to: str | None = None) -> dict[str, Any]:
+        self.asked.append(f"{broker} to {to}")
+        return {"broker": broker, "taker": to or "b1", "tenure": 3, "node": "n1"}
+
     def list_brokers(self) -> list[dict[str, Any]]:
         state = next(self._states)
+        if state == "gone":
+            raise ConnectionLostError("the broker that was asked is the one that goes")
         why = {"store_reason": "start it: no process"} if state == "TAKEOVER_FAILED" else {}
         return [{"broker": "b1"}, {"broker": "b2", **STORED, "store_state": state, **why}]
 
@@ -71,6 +77,18 @@ def test_it_waits_until_the_broker_takes_clients(raybroker: Program, asking: Cal
         "broker b2 takes clients on node n1",
     ]
     assert admin.asked == ["b2"]
+
+
+def test_a_drain_waits_for_the_broker_too_also_where_that_was_the_one_asked(
+    raybroker: Program, asking: Callable[[Admin], Admin]
+) -> None:
+    admin = asking(Admin("SHUTDOWN_STARTED", "gone", "BROKER_DOWN", "TAKEOVER_STARTED", "OPERATING"))
+    said = raybroker.output("drain", "bkr", "-n", "b2", "--to", "b3", "-f")
+    assert said.splitlines() == ["broker b2 is drained to broker b3", "broker b2 takes clients on node n1"]
+    assert admin.asked == ["b2 to b3"]
+    result = raybroker("drain", "bkr", "-n", "b2")
+    assert result.exit_code == 2
+    assert "--force" in result.output
 
 
 def test_what_has_failed_and_what_is_refused_is_said(raybroker: Program, asking: Callable[[Admin], Admin]) -> None:
