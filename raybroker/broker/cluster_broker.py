@@ -104,11 +104,9 @@ class ClusterBroker:
         self._brokers = brokers = BrokerCalls(clustering.member, local.admin, self.peer, peers)
         self._spread = ClusterAdmin(brokers)
         taking = store or NotShared()
-        self._itself = ClusterItself(
-            clustering, brokers, self._propose, self._forget_broker, nodes, taking.row, taking.standing_by
-        )
         ending = ClusterEnding(brokers)
-        self._draining = Draining(brokers, taking, ending.shutdown_broker)
+        draining = Draining(brokers, taking, ending.shutdown_broker)
+        self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes, taking, draining)
         self.agents = Agents(clustering, self._propose, hands)
         self.pausing = pausing = Pausing(
             self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses
@@ -157,7 +155,7 @@ class ClusterBroker:
             ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end_connections),
             taking,
-            self._draining,
+            draining,
         )
         self.forwarding = MemberForwarding(local.name, local.registry, peers, brokers.live)
 
@@ -333,7 +331,7 @@ class ClusterBroker:
             "reached": self._reached,
             "why": self._why_closed,
             "properties": self._own_properties,
-            DRAIN: self._draining.take_drained,
+            DRAIN: self._itself.draining.take_drained,
             "standing_by": self._itself.processes_standing_by,
             "change_master": self._itself.change_master,
             "consumers": self.forwarding.consumers,

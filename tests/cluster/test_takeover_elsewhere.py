@@ -162,6 +162,7 @@ def test_a_broker_that_was_stopped_for_a_while_ends_and_adds_nothing(nodes: Node
 
 def test_a_broker_that_is_drained_goes_on_elsewhere_and_its_clients_with_it(cluster: Any) -> None:
     """b3 runs beside b1 by now; b2 too, or beside b3 where it was taken over last."""
+    stand_by()
     with rb.connect(cluster=CLUSTER, broker="b3", **PATIENT) as pinned, rb.connect(cluster=CLUSTER, broker="b1") as one:
         producer = pinned.session().producer("drained")
         producer.send_many(range(20))

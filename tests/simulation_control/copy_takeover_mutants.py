@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from raybroker.cluster import copy_takeover
-from raybroker.cluster.copy_takeover import CopyTakeovers
+from raybroker.cluster.replicas import copy_takeover
+from raybroker.cluster.replicas.copy_takeover import CopyTakeovers
 from tests import seeds
 from tests.seeds import Catch
 from tests.simulation_control.copy_takeovers import CopyWorld, Log
@@ -88,7 +88,9 @@ def an_attempt_goes_on_for_ever(patch: Patch) -> None:
 
 @mutant
 def copies_are_asked_once(patch: Patch) -> None:
+    """What they say then holds for ever."""
     patch(copy_takeover, "AGAIN_MS", 1 << 59)
+    patch(copy_takeover, "ATTEMPT_MS", 1 << 60)
 
 
 # ---- whom

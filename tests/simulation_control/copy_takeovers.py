@@ -1,7 +1,7 @@
 """One seed of brokers that keep copies of each other's logs: nodes are lost, emptied and cut off, brokers come back.
 
-The decisions are those of ``raybroker.cluster.copy_takeover``; copies are a model with the rules by which a majority
-lets one of them lead.  What has to hold:
+The decisions are those of ``raybroker.cluster.replicas.copy_takeover``; copies are a model with the rules by which a
+majority lets one of them lead.  What has to hold:
 
 kept       whatever a broker has confirmed, the one that is started in its place has
 no sign    nobody is taken over whom the taker hears
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from raybroker.cluster.copy_takeover import (
+from raybroker.cluster.replicas.copy_takeover import (
     APART_MS,
     AskCopies,
     CopyAction,
@@ -30,7 +30,7 @@ from raybroker.cluster.copy_takeover import (
     LogEnd,
     StartAt,
 )
-from raybroker.cluster.replica_placement import peers_of
+from raybroker.cluster.replicas.replica_placement import peers_of
 from tests.seeds import Simulation
 from tests.simulation.events import Loop
 
@@ -246,7 +246,8 @@ class Broker:
 
     def _start(self, start: StartAt) -> None:
         world = self.world
-        if not world.reaches(self.node, start.peer):
+        fails = not world.calm and world.rng.random() < 0.1
+        if fails or not world.reaches(self.node, start.peer):
             self.machine.ended(start)
             return
         logs = world.logs[start.broker].values()

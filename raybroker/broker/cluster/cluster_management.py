@@ -9,6 +9,9 @@ from typing import Any, Final
 from raybroker.admin.verb_types import MasterChange
 from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_shell import Clustering
+from raybroker.broker.cluster.draining import Draining
+from raybroker.broker.cluster.takeovers import StoreWatch
+from raybroker.broker.observing.alone import NotShared
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.events import BrokersConfigured
@@ -24,8 +27,7 @@ MASTER_TIMEOUT_S: Final = 60.0
 
 class ClusterItself:
     """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
-    broker → node id, as far as it is known; ``stored``: what the shared store has of a broker; ``standing_by``: which
-    processes the own broker has ready to become a lost one."""
+    broker → node id, as far as it is known; ``taking``: the store that brokers share, or the lack of one."""
 
     def __init__(
         self,
@@ -34,16 +36,17 @@ class ClusterItself:
         propose: Callable[[Change], Awaitable[None]],
         forget: Callable[[str], Awaitable[None]],
         nodes: Callable[[], dict[str, str]],
-        stored: Callable[[str], Row],
-        standing_by: Callable[[], Row],
+        taking: StoreWatch | NotShared,
+        draining: Draining,
     ) -> None:
         self._clustering = clustering
         self._brokers = brokers
         self._propose = propose
         self._forget = forget
         self._nodes = nodes
-        self.stored = stored
-        self._own_standing_by = standing_by
+        self.stored = taking.row
+        self.draining = draining
+        self._own_standing_by = taking.standing_by
 
     async def list_brokers(self) -> list[Row]:
         """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and

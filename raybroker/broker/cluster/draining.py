@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from raybroker.broker.cluster.broker_calls import BrokerCalls
+from raybroker.broker.cluster.takeovers import StoreWatch
+from raybroker.broker.observing.alone import NotShared
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerGoneError, ConfigError, IllegalStateError
 
@@ -16,16 +18,12 @@ ASK_TIMEOUT_S: Final = 30.0
 """How long the broker that takes over may take to begin."""
 
 
-class Taking(Protocol):
-    """The store that brokers share, or the lack of one."""
-
-    async def take_drained(self, broker: str, stop: Callable[[], Awaitable[object]]) -> Row: ...
-
-
 class Draining:
     """``store``: see StoreWatch; ``shut_down`` shuts a broker down in order, and answers at once."""
 
-    def __init__(self, brokers: BrokerCalls, store: Taking, shut_down: Callable[[str], Awaitable[object]]) -> None:
+    def __init__(
+        self, brokers: BrokerCalls, store: StoreWatch | NotShared, shut_down: Callable[[str], Awaitable[object]]
+    ) -> None:
         self._brokers = brokers
         self._store = store
         self._shut_down = shut_down

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from raybroker.cluster.copy_takeover import (
+from raybroker.cluster.replicas.copy_takeover import (
     APART_MS,
     AskCopies,
     CopyAction,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.cluster.replica_placement import peers_of
+from raybroker.cluster.replicas.replica_placement import peers_of
 from raybroker.errors import ConfigError
 
 NODES = {"b1": "n1", "b2": "n2", "b3": "n3", "b4": "n1"}
