@@ -25,14 +25,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+from raybroker.actors.hosts.host import SWITCH_S
 from raybroker.config import Config
 from raybroker.copies.copy import Copy, CopyPlace
 from raybroker.copies.replicated_store import ReplicatedStore
+from raybroker.engine.path import committer as committing
+from raybroker.engine.path.committer import ThreadCommitter
 from raybroker.engine.ports import Store
 from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.blocks.record import BLOCK, LogEntry
@@ -41,6 +44,7 @@ from raybroker.services.native.native import NativeConnection
 from raybroker.store.journal import Journal
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
+from raybroker.transport.loops import new_event_loop
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import preface
 from tests.fuzz.rig import QUEUE, TOKEN, Peer, send
@@ -123,10 +127,22 @@ class Sender:
     def __init__(self, storage: HostStorage) -> None:
         config = Config.from_values({"imq.ping.interval": 0})
         self.service = HostService(storage, SystemClock(), config, token=TOKEN)
+        self.copies = storage.copies
         self.seq = 0
+        self.moved = asyncio.Event()
 
     async def open(self) -> None:
         await self.service.start(threaded=True)
+        committer = self.service._committer
+        if self.copies is not None:
+            assert isinstance(committer, ThreadCommitter)
+            loop = asyncio.get_running_loop()
+
+            def finish() -> None:
+                committer.finish_released()
+                self.moved.set()
+
+            self.copies.tell_released(lambda: loop.call_soon_threadsafe(finish))
         attributes = {**destination_attributes().as_dict("queue"), "maxNumMsgs": -1, "maxTotalMsgBytes": "-1"}
         await self.service.destinations.create("queue", QUEUE, attributes, False)
         self.peer = Peer(NativeConnection(self.service.service))
@@ -135,14 +151,23 @@ class Sender:
         self.peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 1}))
         self.peer.frames()
 
+    async def _turn(self) -> None:
+        """Let the loop turn, until others have answered: a loop that spins would keep their thread from running."""
+        if self.copies is None:
+            await asyncio.sleep(0)
+            return
+        self.moved.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.moved.wait(), 0.05)
+
     async def lone(self, count: int) -> float:
         """Seconds a send."""
         began = time.perf_counter()
         for _ in range(count):
             self.seq += 1
             self.peer.feed(send(1, producer=1, first_seq=self.seq, bodies=(b"x" * BODY,)))
-            while not self.peer.frames():  # noqa: ASYNC110 - a turn of the loop each, as a host has
-                await asyncio.sleep(0)
+            while not self.peer.frames():
+                await self._turn()
         return (time.perf_counter() - began) / count
 
     async def stream(self, blocks: int) -> float:
@@ -154,7 +179,7 @@ class Sender:
                 self.peer.feed(send(1, producer=1, first_seq=self.seq + 1, bodies=(body,) * BLOCK_MESSAGES))
                 self.seq += BLOCK_MESSAGES
                 sent, waiting = sent + 1, waiting + 1
-            await asyncio.sleep(0)
+            await self._turn()
             waiting -= len(self.peer.frames())
         return blocks * BLOCK_MESSAGES / (time.perf_counter() - began)
 
@@ -170,6 +195,8 @@ def quarters(values: list[float], unit: str, scale: float = 1.0) -> str:
 
 
 async def compare_lone(directory: Path, rounds: int, count: int) -> None:
+    # Both commit in the loop's own thread, as they do where the disk is quick, however busy this one is.
+    committing.INLINE_NS_MAX = committing.INLINE_RUN_MAX = 1 << 62  # type: ignore[misc]
     with led(directory) as (leader, _, _):
         plain = Sender(HostStorage(Journal(directory / "plain", monotonic_ns=time.monotonic_ns, entropy=token)))
         copied = Sender(replicated(leader))
@@ -319,6 +346,13 @@ def catch_up(directory: Path, messages: int) -> None:
         )
 
 
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run it as a host's process runs its host."""
+    sys.setswitchinterval(SWITCH_S)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("lone", "throughput", "catch-up", "follower", "sink"))
@@ -337,9 +371,9 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="copies-", dir=given.dir))
     try:
         if given.what == "lone":
-            asyncio.run(compare_lone(directory, given.rounds, given.count))
+            run(compare_lone(directory, given.rounds, given.count))
         elif given.what == "throughput":
-            asyncio.run(compare_throughput(directory, given.rounds, given.count))
+            run(compare_throughput(directory, given.rounds, given.count))
         else:
             catch_up(directory, given.messages)
     finally:

@@ -337,6 +337,8 @@ class Copy:
 
     def _save_all(self, *, patient: bool = True) -> None:
         """Save what waits, in its order; ``patient``: what finds no room waits on."""
+        if not self._saves:
+            return  # A leader that reads its journal for long sends its heartbeats meanwhile.
         with self._saving:
             while self._saves and not self._over:
                 action = self._saves[0]
@@ -442,14 +444,20 @@ class Copy:
         return waiting[0].entries[0].at.index - 1 if waiting else self._replica.last.index
 
     def _link_opened(self, other: str) -> None:
-        """There is a link to another copy: where this one leads, it says which blocks live."""
-        if not self.leads:
-            return
-        with self._saving:
+        """There is a link to another copy: where this one leads, it says soon which blocks live."""
+        if self.leads:
+            self._space.opened.add(other)
+
+    def _tell_living(self) -> None:
+        """Say which blocks live, to copies that there is a new link to; nothing is saved meanwhile."""
+        opened = self._space.opened
+        if opened and self.leads:
             with self._lock:
                 index = self._saved_index()
             for part in living(index, self._folder.journal.live_ordinals()):
-                self._links.send(other, encode(part))
+                for other in opened:
+                    self._links.send(other, encode(part))
+        opened.clear()
 
     def _tick(self) -> None:
         if self._over:
@@ -465,6 +473,7 @@ class Copy:
         if self._saving.acquire(blocking=False):
             try:
                 self._follow_commit()
+                self._tell_living()
                 self._tidy_follower()
             finally:
                 self._saving.release()
@@ -531,6 +540,8 @@ class _Space:
         self.hints = SpaceHints(folder.free, folder.live_ordinals)
         self.taker = ImageTaker(io, folder.directory, IMAGE_PREFIX)
         self.taker.forget_files()
+        self.opened: set[str] = set()
+        """Copies that there is a new link to."""
         self.thread: threading.Thread | None = None
         self._sending: dict[str, ImageSender] = {}
 

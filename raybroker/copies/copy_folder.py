@@ -36,6 +36,8 @@ from raybroker.store.journal.own_files import OwnFileOptions
 
 LOG_PREFIX: Final = "log-"
 IMAGE_PREFIX: Final = "image-"
+ENDS_KEPT: Final = 1024
+"""Of entries that are committed it is known so long where their batches end."""
 GROUP_BYTES_MAX: Final = 4 << 20
 """Entries that a copy has missed are written together up to so much."""
 
@@ -126,9 +128,11 @@ class CopyFolder:
         self.hold()
         return SavedCopy(head.promised, base, members, tuple(entries), committed, head.damage, head.lost)
 
-    def live_ordinals(self) -> Mapping[int, Sequence[int]]:
-        """Destination → ordinals of live blocks, ascending."""
-        return self.journal.live_ordinals()
+    def live_ordinals(self, index: int) -> Mapping[int, Sequence[int]]:
+        """Destination → ordinals of live blocks that came with an entry up to ``index``, ascending, as far as is known
+        which these are."""
+        end = next((end for end in reversed(self._ends) if end.index <= index), None)
+        return {} if end is None else self.journal.live_ordinals(end.end)
 
     # ---- what the machine saves
 
@@ -223,7 +227,7 @@ class CopyFolder:
         if committed > self._committed:
             self._committed = committed
             ends = self._ends
-            while len(ends) > 1 and ends[1].index <= committed:
+            while len(ends) > ENDS_KEPT and ends[1].index <= committed:
                 ends.popleft()
             if self._held:
                 self.hold()

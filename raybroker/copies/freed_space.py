@@ -79,13 +79,13 @@ def living(index: int, live: Mapping[int, Sequence[int]]) -> Iterator[Living]:
 class SpaceHints:
     """Blocks that a copy may let go once it is sure, in any thread.
 
-    ``free`` lets blocks go; ``live`` says which there are, by destination.
+    ``free`` lets blocks go; ``live`` says which have come with the entries up to some index, by destination.
     """
 
     def __init__(
         self,
         free: Callable[[int, Iterable[int]], None],
-        live: Callable[[], Mapping[int, Sequence[int]]],
+        live: Callable[[int], Mapping[int, Sequence[int]]],
     ) -> None:
         self._free = free
         self._live = live
@@ -126,7 +126,7 @@ class SpaceHints:
                 hint = self._waiting.popleft()
                 if isinstance(hint, Freed):
                     self._unsure.append(hint)
-                elif hint.index == last:  # What came later is not in it.
+                else:
                     self._unsure += self._dead(hint)
             while self._unsure and self._unsure[0].index <= committed:
                 sure = self._unsure.popleft()
@@ -136,7 +136,7 @@ class SpaceHints:
     def _dead(self, hint: Living) -> list[Freed]:
         """The blocks here that the leader does not have any more."""
         found: list[Freed] = []
-        for destination, ordinals in self._live().items():
+        for destination, ordinals in self._live(hint.index).items():
             dead: list[int] = []
             spans = iter(hint.spans.get(destination, ()))
             span = next(spans, None)

@@ -396,10 +396,16 @@ class Journal:
         """The files of the log up to a place where a batch has ended, for a copy of it; see :meth:`hold_space`."""
         return image_of(self._log.manifest, self._log.segments.values(), end)
 
-    def live_ordinals(self) -> dict[int, Sequence[int]]:
-        """Destination → ordinals of its live blocks, ascending."""
+    def live_ordinals(self, before: LogEnd | None = None) -> dict[int, Sequence[int]]:
+        """Destination → ordinals of its live blocks, ascending; ``before``: of those that stand before it alone."""
         with self._lock:
-            return {destination: known.ordinals() for destination, known in self._index.items() if known}
+            found = {destination: known.ordinals() for destination, known in self._index.items() if known}
+            if before is not None:
+                end = before.segment << 96 | before.offset << 64
+                for destination, ordinals in found.items():
+                    known = self._index[destination]
+                    found[destination] = [ordinal for ordinal in ordinals if known[ordinal] < end]
+            return found
 
     def usage(self) -> dict[int, tuple[int, int]]:
         """Destination → (live blocks, bytes of their payloads)."""

@@ -53,6 +53,6 @@ def content(folder: CopyFolder) -> list[tuple[int, int, bytes]]:
     """What a host would find: (destination, ordinal, payload) of blocks, in order."""
     return [
         (destination, ordinal, folder.journal.read(destination, ordinal))
-        for destination, ordinals in sorted(folder.live_ordinals().items())
+        for destination, ordinals in sorted(folder.journal.live_ordinals().items())
         for ordinal in ordinals
     ]

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.copies.chaos import Chaos
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_that_was_confirmed_is_lost(tmp_path: Path, seed: int) -> None:
     chaos = Chaos(tmp_path, seed, steps=10)
     chaos.run()

@@ -292,6 +292,20 @@ def test_a_host_that_leads_finds_what_was_stored(make: Make) -> None:
     assert store.read(1, 6) == bytes([6]) * 100 + b"end"
 
 
+def test_a_leader_that_reads_its_journal_for_long_goes_on_leading(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    for ordinal in range(1, 6):
+        confirmed(leader, block(ordinal))
+    until(leader.runs.may_dispatch, "its lease begins")
+    found = leader.runs.recover_runs()
+    first = next(found)
+    time.sleep(2.5)
+    assert leader.runs.may_dispatch(), "it is answered meanwhile"
+    assert [first, *found]
+    confirmed(leader, block(6))
+
+
 def test_the_secret_opens_the_way_and_nothing_else_does(make: Make, tmp_path: Path) -> None:
     group = make()
     leader = group.led()
