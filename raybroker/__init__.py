@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from raybroker.client.listener.pool import Pool
     from raybroker.client.loopback import loopback
     from raybroker.client.options import ProducerOptions, SendOptions
+    from raybroker.client.producer.bodies.body_reference import ref
     from raybroker.model.naming.xid import Xid
 
     __version__: str
@@ -49,6 +50,7 @@ __all__ = [
     "overrides",
     "pool",
     "pools",
+    "ref",
     "start",
     "Admin",
     "Browser",
@@ -108,6 +110,7 @@ _HOMES = {
     "overrides": "raybroker.client.connection.overrides",
     "pool": "raybroker.actors.pools.named_pool",
     "pools": "raybroker.actors.pools.named_pool",
+    "ref": "raybroker.client.producer.bodies.body_reference",
     "start": "raybroker.actors.cluster",
 }
 """Public name → the module that has it, imported when the name is first used: ``loopback`` brings the broker in,

@@ -34,6 +34,7 @@ from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.actors.hosts.spare_host import SpareHost
 from raybroker.actors.join import opened, shared_table
+from raybroker.actors.object_keeper import keeper_of_this_broker
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.standby import assignment
@@ -822,6 +823,10 @@ class BrokerActor:
             "operating": False,
             "refusals": [(failure.code, text)],
         }
+
+    async def object_keeper(self) -> Any:
+        """The actor that owns copies of large bodies."""
+        return await in_daemon_thread(keeper_of_this_broker)
 
     async def pids(self) -> dict[str, int]:
         """Process ids of the broker and its hosts, for tests and operators."""

@@ -413,6 +413,38 @@ def translated(
     return BrokerError(f"an actor call failed: {error}")
 
 
+def put_object(value: Any) -> Any:
+    """Copy a value into the object store of this node; its reference, which this process owns; raises our errors."""
+    try:
+        return ray.put(value)
+    except RayError as error:
+        raise translated(error) from None
+
+
+def object_of(ref: Any, timeout_s: float) -> Any:
+    """The value of a reference, on this node without a copy; raises our errors."""
+    try:
+        return ray.get(ref, timeout=timeout_s)
+    except RayError as error:
+        raise translated(error, timeout_s=timeout_s) from None
+
+
+def resolved(value: Any, timeout_s: float) -> Any:
+    """The value of a reference; any other value is returned as it is."""
+    return object_of(value, timeout_s) if isinstance(value, ray.ObjectRef) else value
+
+
+def copied(ref: Any) -> Any:
+    """A reference that this process owns, to a copy of what another one owns."""
+    return ray.put(ray.get(ref))
+
+
+def object_store_bytes() -> float:
+    """The size of the object store of this node."""
+    own = node_id()
+    return next(float(row["Resources"].get("object_store_memory", 0)) for row in ray.nodes() if row["NodeID"] == own)  # type: ignore[no-untyped-call]  # Ray
+
+
 async def call(
     method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S, gone: type[BrokerError] = ConnectionLostError
 ) -> Any:
@@ -430,6 +462,12 @@ def call_blocking(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) ->
         return ray.get(method.remote(*args), timeout=timeout_s)
     except RayError as error:
         raise translated(error, timeout_s=timeout_s) from None
+
+
+def begin(method: Any, *args: Any, failed: Callable[[], None]) -> None:
+    """Call an actor's method and do not wait; ``failed`` is called in some thread when nothing came of it."""
+    future = method.remote(*args).future()
+    future.add_done_callback(lambda done: failed() if done.exception() is not None else None)
 
 
 def tell(method: Any, *args: Any) -> None:

@@ -75,7 +75,7 @@ LAWS: dict[str, Law] = {
     # The source and the sink of Spark, for pipelines outside Ray.
     "spark": law("client model system tabular", "pyspark"),
     # Programs for readers of the manual, on public names alone.
-    "examples": law("root serve", "ray starlette"),
+    "examples": law("root serve", "ray starlette numpy"),
     "cli": law(
         "client config metrics model admin actors bench boards demo analysis system security wire objects root",
         "typer click rich orjson ray",

@@ -44,6 +44,7 @@ PUBLIC = frozenset(
         "XaConnection",
         "pool",
         "pools",
+        "ref",
     }
 )
 """What ``import raybroker as rb`` promises in this version.  A name that is added is added here too."""

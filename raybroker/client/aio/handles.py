@@ -57,6 +57,7 @@ from raybroker.client.options import (
     with_options,
 )
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
+from raybroker.client.producer.bodies.body_reference import BodyReference, given_by_reference
 from raybroker.client.producer.bodies.header_hints import HeaderHints
 from raybroker.client.producer.header_overrides import OverriddenOptions, common_options
 from raybroker.client.producer.members.unnamed import AnyProducer, OwnProducer, UnnamedProducer
@@ -731,6 +732,8 @@ class Producer(ProducerBase, HeaderHints):
         destination  where to, for a producer that was made without; IllegalStateError for another
         options      see :class:`raybroker.SendOptions`; what a message does not say is the producer's
         """
+        if type(body) is BodyReference:
+            body, properties = given_by_reference(body, properties, self._core._connection.channels.objects)
         plan = take_plan(options) if options and not OF_SCHEDULES.isdisjoint(options) else None
         header, shared = self._common.find(self._core.shared, properties, options, destination)
         target = self._own if destination is None else None
@@ -800,6 +803,8 @@ class Producer(ProducerBase, HeaderHints):
                   counted by ``refused``, logged, and told to ``connection.on_event``. It waits for room as
                   ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
+        if type(body) is BodyReference:
+            body, properties = given_by_reference(body, properties, self._core._connection.channels.objects)
         header, shared = self._common.find(self._core.shared, properties, options, destination)
         target = self._own if destination is None else None
         if target is None:

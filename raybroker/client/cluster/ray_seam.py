@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
 from raybroker.client.cluster.directory import DestinationPlace
+from raybroker.client.connection.shared_body import SharedObjects, bytes_in
 from raybroker.client.ways.host_way import way_to_host
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.naming.names import check_cluster_name
 from raybroker.model.packages import how_to_install
+from raybroker.system.entropy import token as random_bytes
 from raybroker.transport.daemon_calls import in_daemon_thread
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+KEY_BYTES: Final = 16
+"""Of the unguessable word in the key of a shared body."""
+FIND_TIMEOUT_S: Final = 10.0
+"""How long a shared body may take to come from another node, before it is read from its host."""
+RESOLVE_TIMEOUT_S: Final = 60.0
+"""How long the value of an ObjectRef that is sent may take."""
 ASK_TIMEOUT_S: Final = 2.0
 """How long a broker may take to say who the others are, before another one is asked."""
 
@@ -41,6 +49,62 @@ def actor_life(holder: object) -> Any:
     from raybroker.actors.actor_lives import life_of
 
     return life_of(holder)
+
+
+class RayObjects:
+    """Bodies in the object store of Ray. Their keys are the broker whose keeper has a copy, and an unguessable word."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._ray = _runtime()
+        self._keepers: dict[str, Any] = {}
+        self._nearest = ""
+        """The broker of this node, or the first."""
+
+    def share(self, value: Any) -> str:
+        """See SharedObjects. The keeper makes its own copy meanwhile: nobody waits for it."""
+        if not self._nearest and (brokers := list(self._ray.brokers_of(self._cluster))):
+            self._nearest = _nearest(self._ray, self._cluster, brokers)
+        broker = self._nearest
+        key = f"{broker}/{random_bytes(KEY_BYTES).hex()}"
+        try:
+            held = self._ray.put_object(value)
+            self._ray.begin(self._keeper(broker).keep, key, [held], bytes_in(value), failed=self._not_kept)
+        except BrokerError:  # The body comes from its host.
+            self._not_kept()
+            return ""
+        return key
+
+    def _not_kept(self) -> None:
+        """A keeper has ended, or its broker: the next body is shared by one that is found anew."""
+        self._keepers.clear()
+        self._nearest = ""
+
+    def _keeper(self, broker: str) -> Any:
+        found = self._keepers.get(broker)
+        if found is None:
+            actor = self._ray.find_broker(self._cluster, broker)
+            if actor is None:
+                raise BrokerGoneError(f"broker {broker} of cluster {self._cluster!r} is not running")
+            found = self._keepers[broker] = self._ray.call_blocking(actor.object_keeper)
+        return found
+
+    async def find(self, key: str) -> Any:
+        """See SharedObjects."""
+        return await in_daemon_thread(self._find, key)
+
+    def _find(self, key: str) -> Any:
+        broker = key.partition("/")[0]
+        try:
+            refs = self._ray.call_blocking(self._keeper(broker).find, key, timeout_s=FIND_TIMEOUT_S)
+            return self._ray.object_of(refs[0], FIND_TIMEOUT_S) if refs else None
+        except BrokerError:  # The body comes from its host.
+            self._keepers.pop(broker, None)
+            return None
+
+    def resolve(self, value: Any) -> Any:
+        """See SharedObjects."""
+        return self._ray.resolved(value, RESOLVE_TIMEOUT_S)
 
 
 class RayCalls:
@@ -85,6 +149,12 @@ class RayCalls:
 
     def close(self) -> None:
         """Nothing to do: actors keep no state for who asks them."""
+
+
+def shared_objects(cluster: str) -> SharedObjects:
+    """The object store of the Ray that a cluster is in; this process has joined it."""
+    found = RayObjects(cluster)
+    return SharedObjects(found.share, found.find, found.resolve)
 
 
 def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:

@@ -9,6 +9,7 @@ from typing import Final
 from raybroker.client.cluster.directory import DestinationPlace, Directory
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection_flow import ConnectionFlow
+from raybroker.client.connection.shared_body import SharedObjects
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import BrokerError, ConnectionEndedError, IllegalStateError, RequestTimeoutError
@@ -110,6 +111,8 @@ class Channels:
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._pinger: asyncio.Task[None] | None = None
+        self.objects: SharedObjects | None = None
+        """The object store that large bodies are shared in; None outside of Ray."""
 
     async def to(self, place: DestinationPlace) -> Channel:
         """The channel to a place, opened if there is none."""
@@ -124,6 +127,7 @@ class Channels:
                 except ConnectionEndedError as error:
                     self.ended.by(error)
                     raise
+                channel.large.objects = self.objects
                 if self._sockets is not None:
                     channel.link.serve_directly(self._sockets)
                 self._channels[place.key] = channel

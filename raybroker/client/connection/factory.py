@@ -210,6 +210,7 @@ def _core(
         io=io,
         reopen=partial(_reopen, dict(attributes), cluster, broker),
     )
+    core.channels.objects = ray_seam.shared_objects(cluster)
     return identified(core)
 
 

@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any, Final, Protocol
 
 from raybroker.client.connection.body_room import BodyRoom, CountedBody
+from raybroker.client.connection.shared_body import SharedObjects, shared_body
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.model.blocks.large_block import PIECES_WAITING_MAX, LargeBlock, pieces_of
 from raybroker.model.errors import BrokerError, ProtocolError
@@ -54,6 +55,8 @@ class LargeDeliveries:
         """By handle: what is being read, and what waits behind it; empty: nothing is."""
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._bodies = room
+        self.objects: SharedObjects | None = None
+        """Where bodies may be as well, for whom reading them there costs nothing."""
         self._room = asyncio.Semaphore(PIECES_WAITING_MAX)
         """For pieces that are asked for and not answered."""
 
@@ -113,6 +116,10 @@ class LargeDeliveries:
     async def _read_in_room(self, frame: wire.DeliverLargeFrame) -> None:
         """Give the block its body; it stays without when the host does not have it any more."""
         bodies, block = self._bodies, frame.block
+        shared = await shared_body(self.objects, block)
+        if shared is not None:
+            block.large = shared
+            return
         if bodies is None or not frame.epoch:
             data = await self._read(frame)
             block.large = WholeBody(data) if data is not None else block.large

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, Unpack
 
+from raybroker.client.connection.shared_body import SharedBody
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
 from raybroker.client.consumer.failure_causes import checked_cause
@@ -121,7 +122,7 @@ class ReceivedDelivery:
         self.tag = tag
         self.attempt = attempt
         if type(block) is LargeBlock and isinstance(block.large, WholeBody):
-            self.view = memoryview(block.large.data)
+            self.view = memoryview(block.large.data if type(block.large) is not SharedBody else b"")
             self.offsets = [0, block.large.nbytes]
             self.kind = -1
             return
@@ -163,6 +164,9 @@ class Message:
             data = delivery.view[offsets[index] : offsets[index + 1]]
             kind = delivery.kind
             if kind < 0:
+                if type(delivery.block) is LargeBlock and type(delivery.block.large) is SharedBody:
+                    self._body = delivery.block.large.value
+                    return self._body
                 kind = delivery.block.kind_of(index)
                 if kind == BYTES and type(delivery.block) is LargeBlock:
                     self._body = delivery.view.obj  # All of it, and no copy.
