@@ -120,6 +120,7 @@ ELSEWHERE: Final = frozenset(
         "reject_on",
         "backoff",  # client.listener.handler
         "cause",  # client.consumer.failure_causes
+        "state",  # encoded as a body
         "holder",  # client.consumer.acknowledging.lives
         "most",  # of inflated_bytes: where it ends to count, which any number may say
         "options",  # by the names of what they are passed on to

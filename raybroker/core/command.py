@@ -223,6 +223,18 @@ class Extend(NamedTuple):
     ranges: Sequence[tuple[int, int]]
 
 
+class Checkpoint(NamedTuple):
+    """The consumer says how far it is with a delivery, for whoever gets its message next.
+
+    Answered by CheckpointKept.
+    """
+
+    attachment: int
+    tag: int
+    request: int
+    state: bytes
+
+
 class Release(NamedTuple):
     """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover).
 
@@ -367,6 +379,7 @@ Command = (
     | Begun
     | Taken
     | Extend
+    | Checkpoint
     | Release
     | Hold
     | Proceed

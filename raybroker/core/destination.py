@@ -345,6 +345,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Begun: consumer_commands.begun,
     cmd.Taken: consumer_commands.taken,
     cmd.Extend: consumer_commands.extend,
+    cmd.Checkpoint: consumer_commands.checkpoint,
     cmd.Release: consumer_commands.release,
     cmd.Hold: consumer_commands.hold,
     cmd.Proceed: consumer_commands.proceed,

@@ -36,6 +36,8 @@ def check(destination: Destination) -> None:
         waiting = sum(run.count for run in backlog.runs())
         assert waiting == backlog.count, f"{backlog.count} messages are counted as waiting, {waiting} are"
         _check_places(destination, queue)
+        for ordinal, index, _ in queue.consumers.checkpoints:
+            assert queue.owed(ordinal) >> index & 1, f"a checkpoint of message {index} of block {ordinal} is left"
         for attachment, consumer in queue.consumers.by_attachment.items():
             assert consumer.attachment == attachment
             assert destination.queue_of[attachment] is queue

@@ -7,6 +7,7 @@ before the disk by accident: it would have to be put into the wrong tuple here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ class Deliver(NamedTuple):
     """Give a consumer messages ``mask`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery.
 
     ``fence``: larger than that of every delivery before, of these messages and of all others of the delivery queue; 0:
-    the consumer has not asked for it.
+    the consumer has not asked for it.  ``states``: the checkpoints of these messages, by their index.
     """
 
     attachment: int
@@ -57,6 +58,7 @@ class Deliver(NamedTuple):
     mask: int
     attempt: int
     fence: int = 0
+    states: Mapping[int, bytes] | None = None
 
 
 class Acked(NamedTuple):
@@ -65,6 +67,13 @@ class Acked(NamedTuple):
     attachment: int
     request: int
     unknown: int
+
+
+class CheckpointKept(NamedTuple):
+    """Tell a consumer: its checkpoint is durable."""
+
+    attachment: int
+    request: int
 
 
 class Released(NamedTuple):
@@ -157,6 +166,7 @@ Effect = (
     | Gate
     | Deliver
     | Acked
+    | CheckpointKept
     | Released
     | Drained
     | Ready

@@ -10,7 +10,7 @@ import ray
 
 import raybroker as rb
 from raybroker.errors import IllegalStateError
-from raybroker.examples import agents, spot_batch
+from raybroker.examples import agents, rollouts, spot_batch
 from tests.contracts.handles import create, take
 
 
@@ -27,7 +27,7 @@ def test_a_message_goes_back_when_the_actor_that_works_on_it_dies(cluster: Any) 
         name = create(connection, "leased")
         connection.session().producer(name).send_many(range(2))
         consumer = connection.session(ack="client").consumer(name, ack_timeout_ms=60_000, fenced=True)
-        for options in ({}, {"max_restarts": 3, "max_task_retries": 3}):
+        for options in ({}, {"max_restarts": 3}):
             worker = Worker.options(**options).remote()
             (message,) = take(consumer, 1)
             message.lease_to(worker)
@@ -59,3 +59,9 @@ def test_the_example_of_spot_nodes_loses_no_good_work(cluster: Any) -> None:
     assert found["large"] == 2
     assert found["taken_away"] >= 5
     assert found["dead"] == 0
+
+
+def test_the_example_of_rollouts_repeats_hardly_a_step(cluster: Any) -> None:
+    """N7: what was done is not done again"""
+    found = rollouts.run(rollouts=3, kills=2)
+    assert found == {"finished": 3, "killed": 2, "resumed": 2, "steps": 3 * rollouts.STEPS, "twice": 0}

@@ -130,6 +130,9 @@ draineds = st.tuples(u32, u64, u32).map(lambda f: _sample("Drained", f, wire.dra
 withdrawns = st.tuples(u32, u64, ranges).map(lambda f: _sample("Withdrawn", f, wire.withdrawn(*f)))
 recalls = st.tuples(u32, u64, ranges).map(lambda f: _sample("Recall", f, wire.recall(*f)))
 marks = st.tuples(u32, u64, u64, u64).map(lambda f: _sample("Mark", f, wire.mark(*f)))
+checkpoints = st.tuples(u32, u64, u64, st.binary(max_size=40)).map(
+    lambda f: _sample("Checkpoint", f, wire.checkpoint(*f))
+)
 recalleds = st.tuples(u32, u64, ranges).map(lambda f: _sample("Recalled", f, wire.recalled(*f)))
 readies = st.tuples(u32, u64).map(lambda f: _sample("Ready", f, wire.ready(*f)))
 releaseds = st.tuples(u32, u32, u64).map(lambda f: _sample("Released", f, wire.released(*f)))
@@ -173,6 +176,7 @@ TO_CLIENT = {
     "DeliverLargeFrame": delivers_large,
     "RecallFrame": recalls,
     "MarkFrame": marks,
+    "CheckpointFrame": checkpoints,
 }
 to_host = st.one_of(*TO_HOST.values())
 to_client = st.one_of(*TO_CLIENT.values())

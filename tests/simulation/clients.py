@@ -226,6 +226,10 @@ class Machine:
         """What is to be known of the delivery that comes next."""
         self._to_consumer(connection, handle, "mark", epoch, tag, fence)
 
+    def on_checkpoint(self, connection: Connection, handle: int, epoch: int, tag: int, state: bytes) -> None:
+        """What a consumer before has said of the message that comes next."""
+        self._to_consumer(connection, handle, "checkpointed", epoch, tag, state)
+
     def on_acked(self, connection: Connection, request: int, unknown: int) -> None:
         """What was confirmed is recorded where the host says so."""
 

@@ -48,6 +48,9 @@ class SimConsumer:
         self._working = False
         self._seen = 0
         """The highest tag that the application got."""
+        self._steps = 0
+        self._states: dict[int, bytes] = {}
+        """Tag of a message that is to come → its checkpoint."""
         self._marks: dict[int, int] = {}
         """Tag of a delivery that is to come → its fencing number."""
         self._silent = False
@@ -115,6 +118,7 @@ class SimConsumer:
             self._old = self.epoch, list(self.unacked)
         self.epoch = 0
         self._marks.clear()
+        self._states.clear()
         self.buffer.clear()
         self.unacked.clear()
 
@@ -214,6 +218,9 @@ class SimConsumer:
             stamped = self.world.unit_of(values[index])
             unit = decode_header(block.header(index)).unit
             assert unit == stamped or (stamped is None and unit in self.world.default_units), f"{unit} is not {stamped}"
+        for index, value in enumerate(values):
+            state = self._states.pop(tag + index, None)
+            assert state is None or state.startswith(b"%d:" % value), "a message comes with another's checkpoint"
         self._check_window(count)
         self.buffer.extend((tag + index, value, attempt) for index, value in enumerate(values))
         ask = self.flow.arrived(count)
@@ -275,6 +282,17 @@ class SimConsumer:
             assert self.plan.fenced, "a consumer has a fencing number that it did not ask for"
             self._marks[tag] = fence
 
+    def checkpointed(self, epoch: int, tag: int, state: bytes) -> None:
+        if epoch == self.epoch:
+            self._states[tag] = state
+
+    def _checkpoint(self) -> None:
+        """Say how far it is with what it got last."""
+        tag, value, _ = self.unacked[-1]
+        self._steps += 1
+        args = {"handle": self.handle, "epoch": self.epoch, "tag": tag, "state": b"%d:%d" % (value, self._steps)}
+        self.machine.call("checkpoint", args, lambda result, code: None)
+
     def recall(self, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Deliveries are asked back: those that nobody has begun are given."""
         if epoch != self.epoch:
@@ -332,6 +350,8 @@ class SimConsumer:
                 self._ask(ask)
             if self.plan.begun:
                 self._up("begun", self._got)
+        if self.plan.checkpoints and taken and self.unacked and not self.world.healing:
+            self._checkpoint()
         if isinstance(flow, PrefetchFlow) and self._min_tag != NEVER and (ask := flow.wanted()):
             self._ask(ask)
         if self.plan.changes:

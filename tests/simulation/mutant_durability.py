@@ -164,12 +164,14 @@ TABLE += [
     Mutant("checkpoint_without_lanes", "a checkpoint has subscriptions", _left_out(notes.QUEUE)),
     Mutant("checkpoint_without_attempts", "a checkpoint has attempts", _left_out(notes.DISPATCHED)),
     Mutant("checkpoint_without_failures", "a checkpoint has failures", _left_out(notes.FAILED)),
+    Mutant("checkpoint_without_states", "a checkpoint has those of deliveries", _left_out(notes.CHECKPOINT)),
     Mutant("checkpoint_without_waiting", "a checkpoint has prepared sends", _left_out(notes.WAITING, "_staged")),
     Mutant("checkpoint_without_staged", "a checkpoint has prepared acks", _left_out(notes.STAGED, "_staged")),
     Mutant("recovery_ignores_refused", "what was refused does not come back", _note_ignored(notes.REFUSED)),
     Mutant("recovery_ignores_acks", "what was acknowledged does not come back", _note_ignored(notes.ACKED)),
     Mutant("recovery_ignores_dispatch", "what was handed out is known as such", _note_ignored(notes.DISPATCHED)),
     Mutant("recovery_ignores_failures", "what failed is known as such", _note_ignored(notes.FAILED)),
+    Mutant("recovery_ignores_states", "how far a consumer was is known", _note_ignored(notes.CHECKPOINT)),
     Mutant("recovery_ignores_unsubscribe", "a subscription that ended stays ended", _note_ignored(notes.QUEUE_GONE)),
 ]
 

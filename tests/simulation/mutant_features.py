@@ -12,6 +12,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery import consumer_commands, delivery_queue
 from raybroker.core.delivery.backlog import Backlog
+from raybroker.core.delivery.checkpoints import Checkpoints
 from raybroker.core.delivery.decided import FailedDeliveries
 from raybroker.core.delivery.delayed import Delayed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -148,6 +149,34 @@ def paused_consumers_served(patch: Patch) -> None:
 def causes_are_alike(patch: Patch) -> None:
     old = delivery_queue.with_failure
     patch.set(delivery_queue, "with_failure", lambda run, cause="error": old(run))
+
+
+@mutant("a checkpoint is of one message")
+def states_of_neighbours(patch: Patch) -> None:
+    def states_of(self: Checkpoints, ordinal: int, mask: int) -> Any:
+        block = self._by_block.get(ordinal, {})
+        return dict.fromkeys(pk.indexes(mask), next(iter(block.values()))) if block else {}
+
+    patch.set(Checkpoints, "states_of", states_of)
+
+
+@mutant("a checkpoint goes with its message")
+def states_stay(patch: Patch) -> None:
+    patch.set(Checkpoints, "drop", lambda self, ordinal, mask: None)
+
+
+@mutant("who has lost a message cannot say how far he is")
+def states_of_zombies(patch: Patch) -> None:
+    old = consumer_commands.checkpoint
+
+    def checkpoint(destination: Any, command: cmd.Checkpoint, out: Outcome) -> None:
+        queue = destination.queue_of.get(command.attachment)
+        consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
+        if consumer is not None and consumer.unsettled and not consumer.count_of([(command.tag, command.tag)]):
+            command = command._replace(tag=consumer.unsettled[0].tag)
+        old(destination, command, out)
+
+    patch.handler(cmd.Checkpoint, checkpoint)
 
 
 @mutant("a cause has a limit of its own")

@@ -228,6 +228,9 @@ class Connection:
     def mark(self, handle: int, epoch: int, tag: int, fence: int) -> None:
         self._down(self.machine.on_mark, self, handle, epoch, tag, fence)
 
+    def checkpoint(self, handle: int, epoch: int, tag: int, state: bytes) -> None:
+        self._down(self.machine.on_checkpoint, self, handle, epoch, tag, state)
+
     def promoted(self, handle: int) -> None:
         self._down(self.machine.on_promoted, self, handle)
 

@@ -49,7 +49,7 @@ class Message:
 class Row:
     """One message of one delivery queue. ``due``: it rests until then. ``dying``: it was dead when the host stopped."""
 
-    __slots__ = ("attempts", "due", "dying", "failures", "message")
+    __slots__ = ("attempts", "due", "dying", "failures", "message", "state")
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -57,6 +57,8 @@ class Row:
         self.failures = 0
         self.due = 0
         self.dying = False
+        self.state: bytes | None = None
+        """What its last checkpoint says."""
 
 
 class Delta:
@@ -121,6 +123,9 @@ class OnDisk:
         row = self.queues[queue][key]
         row.failures = max(row.failures, failures)
         row.due = due
+
+    def _checkpoint(self, queue: int, key: int, state: bytes) -> None:
+        self.queues[queue][key].state = state
 
     def _tell(self, key: int) -> None:
         self.told.add(key)

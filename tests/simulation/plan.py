@@ -113,6 +113,8 @@ class ConsumerPlan:
     recalls: bool = False
     shares: bool = False
     """It gives back what it has not begun, to make room, and for those that are idle."""
+    checkpoints: bool = False
+    """It says how far it is with what it has."""
     causes: bool = False
     """It says why something has failed."""
     fenced: bool = False
@@ -322,6 +324,7 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
         session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
         recalls=number % 4 != 3,
         shares=number % 4 < 3,
+        checkpoints=plan.duration // MS % 8 == 6,
         causes=plan.duration // MS % 8 in (4, 5),
         fenced=plan.duration // MS % 8 in (0, 3),
     )

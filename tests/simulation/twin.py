@@ -324,6 +324,8 @@ class Twin:
             assert deliverable(self, queue, key, holder), f"{_text(key)} overtakes others of its unit"
             self._check_fit(item, holder, key)
             item.attempts += 1
+            found = effect.states.get(index) if effect.states else None
+            assert found == item.state, f"{_text(key)} comes with the checkpoint {found}, the last was {item.state}"
             assert item.attempts == effect.attempt, f"{_text(key)} should be attempt {item.attempts}: {effect}"
             if queue.durable and effect.ordinal in self.stored:
                 self.delta.add("tried", queue.number, key, item.attempts)
@@ -504,6 +506,7 @@ class Twin:
                     self.hold(key, message := row.message.copy())
                 message.claims += 1
                 queue.items[key] = Item(message, key >> INDEX_BITS, row.attempts, row.failures)
+                queue.items[key].state = row.state
                 add(queue, key, message)
                 queue.next_place = max(queue.next_place, (key >> INDEX_BITS) + 1)
                 due = row.due if row.attempts else message.deliver_at

@@ -207,6 +207,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Recalled: recalling.recalled,
     cmd.Begun: consuming.begun,
     cmd.Extend: consuming.extend,
+    cmd.Checkpoint: consuming.checkpoint,
     cmd.Release: consuming.release,
     cmd.Hold: consuming.hold,
     cmd.Proceed: consuming.hold,

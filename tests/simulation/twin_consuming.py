@@ -6,7 +6,7 @@ from typing import Any
 
 from raybroker.core import command as cmd
 from raybroker.core.durable.records import REJECTED
-from raybroker.core.outcome import Acked, Outcome, Promoted, Released
+from raybroker.core.outcome import Acked, CheckpointKept, Outcome, Promoted, Released
 from tests.simulation.ondisk import INDEX_BITS
 from tests.simulation.twin import Effects, Twin
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain
@@ -166,6 +166,18 @@ def begun(twin: Twin, command: cmd.Begun, out: Outcome) -> Effects:
         found[1].stalled = False
         found[1].begun = max(found[1].begun, command.tag)
     return {}
+
+
+def checkpoint(twin: Twin, command: cmd.Checkpoint, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    assert found is not None, "a checkpoint of nobody is kept"
+    queue, holder = found
+    assert command.tag in holder.unsettled, "a checkpoint is kept of a message that its consumer does not hold"
+    key = holder.unsettled[command.tag]
+    queue.items[key].state = command.state
+    if queue.durable and key >> INDEX_BITS in twin.stored:
+        twin.delta.add("checkpoint", queue.number, key, command.state)
+    return {CheckpointKept: [CheckpointKept(command.attachment, command.request)]}
 
 
 def extend(twin: Twin, command: cmd.Extend, out: Outcome) -> Effects:

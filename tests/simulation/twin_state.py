@@ -19,13 +19,15 @@ __all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinDeliveryQueue"
 class Item:
     """A message of a delivery queue. ``attempts``: how often it was handed out; ``place``: order of arrival."""
 
-    __slots__ = ("attempts", "failures", "message", "place")
+    __slots__ = ("attempts", "failures", "message", "place", "state")
 
     def __init__(self, message: Message, place: int, attempts: int = 0, failures: int = 0) -> None:
         self.message = message
         self.place = place
         self.attempts = attempts
         self.failures = failures
+        self.state: bytes | None = None
+        """What its last checkpoint says."""
 
 
 class Holder:

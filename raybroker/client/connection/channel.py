@@ -49,6 +49,7 @@ _OF_HANDLES: Final = (
     wire.WithdrawnFrame,
     wire.RecallFrame,
     wire.MarkFrame,
+    wire.CheckpointFrame,
     wire.DeliverLargeFrame,
 )
 UPLOADS_MAX: Final = 4

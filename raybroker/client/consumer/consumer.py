@@ -44,13 +44,25 @@ log = logging.getLogger("raybroker.client")
 
 
 class ToCome:
-    """What is known of deliveries that are to come: lower tags than ``min_tag`` are old ones'; ``fences`` by tag."""
+    """What is known of deliveries that are to come.
 
-    __slots__ = ("fences", "min_tag")
+    ``min_tag``: lower ones are old ones'; by tag ``fences``, the fencing numbers, and ``states``, the checkpoints.
+    """
+
+    __slots__ = ("fences", "min_tag", "states")
 
     def __init__(self) -> None:
         self.min_tag = 0
         self.fences: dict[int, int] = {}
+        self.states: dict[int, bytes] = {}
+
+    def states_of(self, tag: int, count: int) -> dict[int, bytes]:
+        """Take out the checkpoints of messages that are here now."""
+        return {at: self.states.pop(at) for at in sorted(self.states) if tag <= at < tag + count}
+
+    def clear(self) -> None:
+        self.fences.clear()
+        self.states.clear()
 
 
 class MemberOwner:
@@ -157,7 +169,26 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         tag = message.tag
         self._connection.io.post(self._send_extend, message._delivery.epoch, [(tag, tag)])
 
+    def checkpoint(self, message: Message, state: bytes, kept: Future[int]) -> None:
+        """Tell the host how far the application is with a message."""
+        self._connection.io.post(self._start_checkpoint, message._delivery.epoch, message.tag, state, kept)
+
+    def _start_checkpoint(self, epoch: int, tag: int, state: bytes, kept: Future[int]) -> None:
+        self._connection.tasks.spawn(self._send_checkpoint(epoch, tag, state, kept))
+
     # ---- the IO loop -----------------------------------------------------------------------------------------------
+
+    async def _send_checkpoint(self, epoch: int, tag: int, state: bytes, kept: Future[int]) -> None:
+        channel = self._reachable(epoch)
+        if channel is None:
+            refuse(kept, not_settled("checkpoint()", self._why_gone))
+            return
+        try:
+            await channel.call("checkpoint", {"handle": self._handle, "epoch": epoch, "tag": tag, "state": state})
+        except BrokerError as error:
+            refuse(kept, error)
+        else:
+            kept.set_result(0)
 
     def _reachable(self, epoch: int) -> Channel | None:
         """The channel, if it is there and the attachment is still that of ``epoch``."""
@@ -288,7 +319,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._settled_up_to = 0
         self._all_flow.handed_out(self._flow.buffered)
         self._flow.restart()
-        self._to_come.fences.clear()
+        self._to_come.clear()
         self._to_come.min_tag = 0
         self.epoch = 0
 
@@ -365,6 +396,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         block, tag = frame.block, frame.tag
         count = block.count
         fence = self._to_come.fences.pop(tag, 0) if self._to_come.fences else 0
+        states = self._to_come.states_of(tag, count) if self._to_come.states else None
         if self.closed or self._let_go or tag < self._to_come.min_tag:
             self._all_flow.meter(count)
             if self._let_go and tag >= self._to_come.min_tag:
@@ -383,6 +415,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             watched.expires = expires
         if fence:
             delivery.fence = fence
+        if states:
+            delivery.states = states
         notifier = self._notifier
         with self._lock:
             self._deliveries.append(delivery)
@@ -434,6 +468,9 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         elif isinstance(frame, wire.MarkFrame):
             if frame.epoch == self.epoch:
                 self._to_come.fences[frame.tag] = frame.fence
+        elif isinstance(frame, wire.CheckpointFrame):
+            if frame.epoch == self.epoch:
+                self._to_come.states[frame.tag] = frame.state
         elif isinstance(frame, wire.PromotedFrame):
             self.active = True
             self._owner.member_promoted()

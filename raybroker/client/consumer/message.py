@@ -20,6 +20,7 @@ from raybroker.content.bodies import (
     WORK,
     amqp,
     decode_body,
+    encode_body,
     inflated,
     size_of,
     work_rows,
@@ -82,6 +83,8 @@ class MessageSession(Protocol):
 
     def lease_to(self, message: Message, holder: object, /) -> Any: ...
 
+    def checkpoint(self, message: Message, state: bytes, /) -> Any: ...
+
     @property
     def reply(self) -> Reply: ...
 
@@ -111,9 +114,11 @@ class Part(NamedTuple):
 class ReceivedDelivery:
     """What the messages of one delivered block share: message i has the tag ``tag + i``."""
 
-    __slots__ = ("attempt", "block", "consumer", "epoch", "fence", "kind", "offsets", "tag", "view")
+    __slots__ = ("attempt", "block", "consumer", "epoch", "fence", "kind", "offsets", "states", "tag", "view")
     fence: int
     """Its fencing number; there is none unless its consumer has asked for it."""
+    states: dict[int, bytes]
+    """Checkpoints of its messages by tag; absent when there are none."""
 
     def __init__(self, block: Block, consumer: Receiver, epoch: int, tag: int, attempt: int) -> None:
         self.block = block
@@ -377,6 +382,12 @@ class Message:
         return getattr(self._delivery, "fence", 0) or None
 
     @property
+    def checkpoint_state(self) -> Any:
+        """What :meth:`checkpoint` was given last before this delivery; None when there was nothing."""
+        state = getattr(self._delivery, "states", {}).get(self.tag)
+        return decode_body(state[0], memoryview(state)[1:]) if state else None
+
+    @property
     def unit_of_order(self) -> str | None:
         """The unit of order that it belongs to."""
         return self._headers().unit
@@ -461,6 +472,20 @@ class Message:
         """Start its ack deadline again: it is still being worked on."""
         return self._delivery.consumer.session.extend(self)
 
+    def checkpoint(self, state: Any) -> Any:
+        """Keep how far the work on this message is: whoever gets it next, after a failure, has it in
+        ``checkpoint_state``.
+
+        state  whatever a body may be that needs no pickle, of at most maxCheckpointBytes of the destination
+
+        Returns when it is as durable as the message is. It goes with the message when that is settled. Raises
+        IllegalStateError for a message that is settled or went back, so that who has lost it cannot overwrite the work
+        of who has it now; MessageFormatError for too much. For sessions with ``ack="client"`` and listeners; with
+        asyncio it is to be awaited.
+        """
+        kind, data = encode_body(state)
+        return self._delivery.consumer.session.checkpoint(self, bytes((kind,)) + bytes(data))
+
     def lease_to(self, holder: Any) -> Any:
         """Tie this delivery to the life of whoever works on it now: once that has ended, the message goes back at once.
 
@@ -468,8 +493,10 @@ class Message:
                 Raises ConfigError for anything else, and for a process that has ended.
 
         As long as the holder lives the ack deadline is extended, where the consumer has one; it is the bound for the
-        case that this process stands still. For sessions with ``ack="client"``; the holder is looked at ten times a
-        second, and an actor that Ray restarts has died. Raises IllegalStateError for a message that is settled, and as
+        case that this process stands still. The holder is looked at ten times a second, and an actor that Ray restarts
+        has died; tie a message before you hand it on.
+
+        For sessions with ``ack="client"``. Raises IllegalStateError for a message that is settled, and as
         :meth:`acknowledge` for one that went back.
         """
         return self._delivery.consumer.session.lease_to(self, holder)
@@ -480,7 +507,8 @@ class Message:
         data = b"".join(delivery.block.pick(1 << self._index))
         consumer = delivery.consumer
         fence = getattr(delivery, "fence", 0)
-        return _copy, (data, consumer.name, consumer.unpickles, delivery.attempt, self.tag, fence)
+        state = getattr(delivery, "states", {}).get(self.tag)
+        return _copy, (data, consumer.name, consumer.unpickles, delivery.attempt, self.tag, fence, state)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
@@ -581,7 +609,11 @@ class _Elsewhere:
         self.session: Any = _ElsewhereSession()
 
 
-def _copy(data: bytes, name: str, unpickles: bool, attempt: int, tag: int, fence: int = 0) -> Message:
+def _copy(
+    data: bytes, name: str, unpickles: bool, attempt: int, tag: int, fence: int = 0, state: bytes | None = None
+) -> Message:
     delivery = ReceivedDelivery(Block(data), _Elsewhere(name, unpickles), 0, tag, attempt)
     delivery.fence = fence
+    if state is not None:
+        delivery.states = {tag: state}
     return Message(delivery, 0)

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation, Confirmations, Faulty
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation, Confirmations, Faulty, Keeping
 from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.life_ties import LifeTies
@@ -407,6 +407,19 @@ class SessionCore:
             self._require_here(message, "extend()")
             _receiver(message).extend(message)
         return self.finish([])
+
+    def checkpoint(self, message: Message, state: bytes) -> Any:
+        """Keep how far the application is with a message; see :meth:`Message.checkpoint`."""
+        self.require_open()
+        if self.mode not in ("client", "auto"):
+            raise IllegalStateError(f'checkpoint() is for sessions of "client" and "auto"; this one is {self.mode!r}')
+        consumer = _receiver(message)
+        if consumer.serial_of(message) is None:
+            self._require_here(message, "checkpoint()")
+            raise IllegalStateError("checkpoint() did nothing: the message is settled already")
+        kept = Keeping(consumer, message._delivery.epoch, [(message.tag, message.tag)])
+        consumer.checkpoint(message, state, kept)
+        return self.finish([kept])
 
     def lease_to(self, message: Message, holder: object) -> Any:
         """The delivery of a message ends with the life of a process or an actor; see :meth:`Message.lease_to`."""

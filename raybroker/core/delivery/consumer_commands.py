@@ -12,12 +12,14 @@ from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import DrainWindow
-from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released
+from raybroker.core.durable import records
+from raybroker.core.outcome import Acked, CheckpointKept, Drained, Outcome, Promoted, Released
 from raybroker.core.policy import DestinationPolicy
 from raybroker.core.settlement import Settlement
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.revocation import void
 from raybroker.model.causes import ERROR, FAILS, LOST
+from raybroker.model.errors import IllegalStateError, MessageFormatError
 from raybroker.model.naming.names import DestinationType
 
 
@@ -262,6 +264,27 @@ def extend(destination: ServingQueue, command: cmd.Extend, out: Outcome) -> None
     if found is not None and found[1].lease_ms:
         found[1].extend(command.ranges, destination.current.now_ms)
         found[0].plan_wake()
+
+
+def checkpoint(destination: ServingQueue, command: cmd.Checkpoint, out: Outcome) -> None:
+    """Raises IllegalStateError for a message that the consumer does not hold any more, MessageFormatError for too
+    much, and ResourceAllocationError when there is no room."""
+    found = _consumer(destination, command.attachment)
+    item = next(found[1].tagged([(command.tag, command.tag)]), None) if found is not None else None
+    if found is None or item is None:
+        raise IllegalStateError("the checkpoint was not kept: the message is settled, or the broker had taken it back")
+    queue, most = found[0], destination.policy.attributes.maxCheckpointBytes
+    if len(command.state) > most:
+        raise MessageFormatError(
+            f"a checkpoint of {len(command.state)} bytes; maxCheckpointBytes of {destination.name} is {most}"
+        )
+    queue.consumers.checkpoints.require_room(command.state)
+    ordinal, mask = item.run.ordinal, item.run.mask
+    queue.consumers.checkpoints.put(ordinal, mask.bit_length() - 1, command.state)
+    if queue.is_recorded(ordinal):
+        row = records.RecordRow(ordinal, mask)
+        destination.current.record_rows(records.CHECKPOINT, queue.number, [row], (), command.state)
+    out.after_durable.append(CheckpointKept(command.attachment, command.request))
 
 
 def release(destination: ServingQueue, command: cmd.Release, out: Outcome) -> None:

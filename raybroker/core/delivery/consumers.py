@@ -18,6 +18,7 @@ from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.byte_window import ByteWindow
+from raybroker.core.delivery.checkpoints import Checkpoints
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
 from raybroker.core.outcome import Deliver
@@ -267,6 +268,7 @@ class Consumers:
 
     __slots__ = (
         "by_attachment",
+        "checkpoints",
         "draining",
         "fence",
         "idle",
@@ -282,6 +284,7 @@ class Consumers:
         self.by_attachment: dict[int, Consumer] = {}
         self.draining: dict[int, Consumer] = {}
         """Those in drain mode."""
+        self.checkpoints = Checkpoints()
         self.fence = 0
         """The last fencing number; 0: none was asked for since the restart."""
         self.turn: deque[Consumer] = deque()

@@ -267,7 +267,11 @@ class DeliveryQueue:
         # Of one unit some may be persistent and others not: none must overtake another.
         effects = step.out.after_durable if waits or ordered else step.out.immediate
         effect = Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts)
-        effects.append(self.consumers.fenced(consumer, effect) if self.consumers.fence else effect)
+        if self.consumers.fence:
+            effect = self.consumers.fenced(consumer, effect)
+        if self.consumers.checkpoints and (states := self.consumers.checkpoints.states_of(run.ordinal, run.mask)):
+            effect = effect._replace(states=states)
+        effects.append(effect)
         if block.stored and self.durable:
             found.recorded.append(delivery.run)
         if run.attempts:

@@ -21,6 +21,7 @@ apart.
     TAKEN        spans of sequence numbers of a producer, whose number follows, that were taken and are in no block
     BURIED       masks whose death was told for all subscriptions of a topic
     COUNTED      lasting totals of the destination (in snapshots, and when they are set to zero)
+    CHECKPOINT   delivery queue; the mask of one message, and behind it what its consumer said of how far it is
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
 
@@ -56,6 +57,7 @@ WAITING: Final = 13
 BURIED: Final = 14
 TAKEN: Final = 15
 COUNTED: Final = 16
+CHECKPOINT: Final = 17
 
 LEFT: Final = b"-"
 """Behind an ACKED record: what it settles left the destination otherwise than to a consumer, and is not counted out."""

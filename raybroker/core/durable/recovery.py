@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, compress, pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -19,6 +19,7 @@ from raybroker.core.blocks import ranges
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.blocks.block_index import spans
 from raybroker.core.counters import Counters
+from raybroker.core.delivery.checkpoints import Checkpoints
 from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.run import Run
 from raybroker.core.destination import Destination
@@ -47,6 +48,7 @@ class DeliveryQueueFound:
     """What the log says about one delivery queue; masks by ordinal."""
 
     __slots__ = (
+        "checkpoints",
         "consumed",
         "failed",
         "left",
@@ -75,6 +77,14 @@ class DeliveryQueueFound:
         self.tried_whole: dict[int, int] = {}
         self.failed: dict[int, list[RecordRow]] = {}
         self.staged: dict[int, list[RecordRow]] = {}
+        self.checkpoints: dict[tuple[int, int], bytes] = {}
+        """(block, mask of one message) → its last checkpoint."""
+
+    def put_checkpoints(self, checkpoints: Checkpoints, owed: Callable[[int], int]) -> None:
+        """Put back those of messages that are there still."""
+        for (ordinal, mask), state in self.checkpoints.items():
+            if owed(ordinal) & mask:
+                checkpoints.put(ordinal, mask.bit_length() - 1, state)
 
     def counted_already(self) -> None:
         """The totals were written down here: they have all that is settled."""
@@ -360,6 +370,10 @@ class DestinationRecovery:
         for row in record.rows:
             queue.failed.setdefault(row.ordinal, []).append(row)
 
+    def _checkpoint(self, record: JournalRecord) -> None:
+        for row in record.rows:
+            self._queue(record.queue).checkpoints[row.ordinal, row.mask] = record.rest
+
     def _subscribed(self, record: JournalRecord) -> None:
         self._queue(record.queue).subscription = Subscription.decode(record.rest)
         self.next_queue = max(self.next_queue, record.queue + 1)
@@ -465,6 +479,8 @@ class DestinationRecovery:
         destination.block_index.note_peak()
         for queue in destination.queues.values():
             queue.settle_units()
+            if queue.number in self.queues:
+                self.queues[queue.number].put_checkpoints(queue.consumers.checkpoints, queue.owed)
         destination.ended_before = any(
             run.failures for queue in destination.queues.values() for _, run in queue.contents(tried=True)
         )
@@ -688,6 +704,7 @@ _HANDLERS_OF_KIND: Final = {
     records.BURIED: DestinationRecovery._buried,
     records.DISPATCHED: DestinationRecovery._dispatched,
     records.FAILED: DestinationRecovery._failed,
+    records.CHECKPOINT: DestinationRecovery._checkpoint,
     records.QUEUE: DestinationRecovery._subscribed,
     records.QUEUE_GONE: DestinationRecovery._unsubscribed,
     records.LIVE: DestinationRecovery._live,

@@ -131,6 +131,9 @@ def _queue(destination: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     dead = [run for run in queue.dead_letters.runs() if held.is_stored(run.ordinal)]
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in dead if run.attempts])
     yield from _rows(records.FAILED, queue, [(run, run.failures, 0) for run in dead if run.failures])
+    for ordinal, index, state in queue.consumers.checkpoints:
+        if held.is_stored(ordinal):
+            yield records.encode(records.CHECKPOINT, queue.number, (), [records.RecordRow(ordinal, 1 << index)], state)
 
 
 def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]]) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import (
     Acked,
+    CheckpointKept,
     Deliver,
     Drained,
     Effect,
@@ -72,6 +73,7 @@ class ClientEffects:
             SendAnswered: self._sent,
             Deliver: self._deliver,
             Acked: self._acked,
+            CheckpointKept: self._kept,
             Released: self._released,
             Drained: self._draining,
             Ready: self._draining,
@@ -116,6 +118,11 @@ class ClientEffects:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             attachment.peer.acked(effect.request, effect.unknown)
+
+    def _kept(self, destination: Destination, effect: CheckpointKept) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
+            attachment.peer.reply(effect.request, None)
 
     def _released(self, destination: Destination, effect: Released) -> None:
         attachment = self._live.get(effect.attachment)
@@ -227,6 +234,10 @@ class ClientEffects:
         mask = effect.mask
         if effect.fence:
             attachment.peer.mark(attachment.handle, attachment.number, effect.tag, effect.fence)
+        if effect.states:
+            for tag, index in enumerate(pk.indexes(mask), effect.tag):
+                if index in effect.states:
+                    attachment.peer.checkpoint(attachment.handle, attachment.number, tag, effect.states[index])
         large = in_pieces(block) if attachment.pieces else block
         if type(large) is LargeBlock:
             attachment.peer.deliver_large(

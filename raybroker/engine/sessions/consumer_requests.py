@@ -83,6 +83,7 @@ class ConsumerRequests:
             "open_consumer": self._open_consumer,
             "close_consumer": _close_consumer,
             "release": _release,
+            "checkpoint": _checkpoint,
             "units": self._units,
             "open_browser": self._open_browser,
             "browse": _browse,
@@ -223,6 +224,15 @@ def _release(session: Session, request: int, args: Arguments) -> None:
     reason = str(args.get("reason", ""))[:REASON_CHARS_MAX]
     seen = max(int(args.get("seen", -1)), -1)
     session.perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms, reason, seen))
+
+
+def _checkpoint(session: Session, request: int, args: Arguments) -> None:
+    attachment, tag, state = session.consumer(int(args["handle"]), args["epoch"]), int(args["tag"]), args["state"]
+    if not isinstance(state, bytes):
+        raise ProtocolError(f"a checkpoint is bytes, not {type(state).__name__}")
+    if attachment is None:
+        raise IllegalStateError("the checkpoint was not kept: the consumer is not attached any more")
+    session.perform(attachment, cmd.Checkpoint(attachment.number, tag, request, state))
 
 
 def _browse(session: Session, request: int, args: Arguments) -> None:

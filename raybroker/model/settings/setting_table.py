@@ -253,6 +253,10 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "message is sent, and not when a stored one is moved here from another destination. It may not be less "
             "than maxBytesPerMsg, which counts the body alone.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
+    Setting("maxCheckpointBytes", "size", 64 * KIB, "destination",
+            "Largest checkpoint of a delivery, message.checkpoint(state), as it is encoded; 0: none. All of "
+            "a queue or subscription together are in memory, and are at most 256 MiB.",
+            unit="bytes", low=0, high=512 * KIB, reload=_LIVE),
     Setting("messagesHigh", "int", UNLIMITED, "destination",
             "Messages held above which it is over its threshold: a line in the log, the time counts, and producers of "
             "connections with FlowControlEnabled send more and more slowly (FlowMaximum, FlowMinimum, FlowInterval, "

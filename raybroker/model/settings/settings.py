@@ -120,6 +120,7 @@ class DestinationAttributes:
     maxTotalMsgBytes: int = UNLIMITED
     maxBytesPerMsg: int = UNLIMITED
     maximumMessageSize: int = UNLIMITED
+    maxCheckpointBytes: int = 65536
     messagesHigh: int = UNLIMITED
     messagesLow: int = UNLIMITED
     bytesHigh: int = UNLIMITED

@@ -420,6 +420,9 @@ class NativeConnection:
     def mark(self, handle: int, epoch: int, tag: int, fence: int) -> None:
         self.link.write(wire.mark(handle, epoch, tag, fence))
 
+    def checkpoint(self, handle: int, epoch: int, tag: int, state: bytes) -> None:
+        self.link.write(wire.checkpoint(handle, epoch, tag, state))
+
     def promoted(self, handle: int) -> None:
         self.link.write(wire.promoted(handle))
 

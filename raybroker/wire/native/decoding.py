@@ -158,6 +158,13 @@ def _deliver_large(body: memoryview) -> Iterable[Frame]:
     return (wire.DeliverLargeFrame(handle, epoch, tag, attempt, ordinal, block),)
 
 
+def _checkpoint(body: memoryview) -> Iterable[Frame]:
+    if body.nbytes < wire.BEGUN_BODY.size:
+        raise ProtocolError(f"a CHECKPOINT frame of {body.nbytes} bytes is too short")
+    handle, epoch, tag = wire.BEGUN_BODY.unpack_from(body)
+    return (wire.CheckpointFrame(handle, epoch, tag, bytes(body[wire.BEGUN_BODY.size :])),)
+
+
 def _settle(body: memoryview) -> Iterable[Frame]:
     handle, epoch, request, outcome, delay_ms, reason, rows = _unpack(
         body, (int, int, int, str, int, str, list), "SETTLE"
@@ -221,6 +228,7 @@ TO_CLIENT: Final[Decoders] = {
     wire.DRAINED: _fixed(wire.DrainedFrame, wire.DRAIN_BODY, "DRAINED"),
     wire.READY: _fixed(wire.ReadyFrame, wire.READY_BODY, "READY"),
     wire.WITHDRAWN: _ranged(wire.WithdrawnFrame, wire.EXTEND_HEAD, "a WITHDRAWN"),
+    wire.CHECKPOINT: _checkpoint,
     wire.MARK: _fixed(wire.MarkFrame, wire.MARK_BODY, "MARK"),
     wire.RECALL: _ranged(wire.RecallFrame, wire.EXTEND_HEAD, "a RECALL"),
 }

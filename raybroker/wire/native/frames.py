@@ -34,7 +34,7 @@ FRAME_HEAD: Final = struct.Struct("<IB")
 CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
 SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
-SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN, MARK = range(25, 31)
+SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN, MARK, CHECKPOINT = range(25, 32)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
 """Frames that carry messages, and may be large."""
 
@@ -285,6 +285,15 @@ class MarkFrame(NamedTuple):
     fence: int
 
 
+class CheckpointFrame(NamedTuple):
+    """The message with this tag comes next, and a consumer before has said this of how far it was."""
+
+    handle: int
+    epoch: int
+    tag: int
+    state: bytes
+
+
 class ReleasedFrame(NamedTuple):
     handle: int
     request: int
@@ -347,6 +356,7 @@ Frame = (
     | RecalledFrame
     | TakenFrame
     | MarkFrame
+    | CheckpointFrame
 )
 
 
@@ -464,6 +474,10 @@ def recalled(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> byte
 
 def mark(handle: int, epoch: int, tag: int, fence: int) -> bytes:
     return FRAME_HEAD.pack(MARK_BODY.size + 1, MARK) + MARK_BODY.pack(handle, epoch, tag, fence)
+
+
+def checkpoint(handle: int, epoch: int, tag: int, state: bytes) -> bytes:
+    return FRAME_HEAD.pack(BEGUN_BODY.size + len(state) + 1, CHECKPOINT) + BEGUN_BODY.pack(handle, epoch, tag) + state
 
 
 def _ranges(kind: int, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:

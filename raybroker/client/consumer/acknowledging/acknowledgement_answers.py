@@ -40,6 +40,16 @@ class Confirmation(Future[int]):
         return error
 
 
+class Keeping(Confirmation):
+    """The broker's answer about a checkpoint: the message stays with its consumer, whatever it is."""
+
+    def verdict(self) -> BrokerError | None:
+        error = self.exception()
+        if error is not None and not isinstance(error, BrokerError):
+            raise error
+        return error
+
+
 class Faulty(Confirmation):
     """Stands among the answers for what could not be asked for at all."""
 

@@ -305,6 +305,8 @@ class PrefetchBuffer(ABC):
         watched.void = void
         if hasattr(delivery, "fence"):
             watched.fence = delivery.fence
+        if hasattr(delivery, "states"):
+            watched.states = delivery.states
         self._deliveries[index] = watched
 
     def _gone(self, taken: TakenBytes, block: Block) -> None:
