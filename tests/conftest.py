@@ -34,7 +34,7 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
-LEFT_OUT = "not (sweep or cluster or spark or long) or smoke"
+LEFT_OUT = "not (sweep or cluster or spark or clients or long) or smoke"
 """What a run without arguments takes: a newcomer has the answer in minutes, and .ci/run has stages for the rest."""
 SWEEP_TIMES = 12
 """How many times ``--sweep-seconds`` a sweep may take before it counts as hung."""
