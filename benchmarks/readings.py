@@ -22,6 +22,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("consume", "consume a backlog, acknowledged", "msg/s"),
     Figure("blocking", "one confirmed send at a time", "msg/s"),
     Figure("receipts", "sends with a confirmation each, 100 on their way", "msg/s"),
+    Figure("presettled", "producer → consumer at once, nothing confirmed", "msg/s"),
     Figure("single", "put and got one by one", "msg/s"),
     Figure("auto", "receive() with AUTO, each confirmed", "msg/s"),
     Figure("clients", "64 clients, one confirmed send at a time each", "msg/s"),
