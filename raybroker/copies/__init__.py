@@ -7,6 +7,10 @@
     links, link, message_form            what goes between copies
     images        files of a log that go to a copy which is too far behind; freed_space, which blocks are dead
 
+What a host stores is copied: persistent messages, their acknowledgements, transactions, schedules and definitions, each
+batch as an entry.  Messages that are not persistent and temporary destinations are in no store, and have no copies.
+Bodies in pieces have files of their own, and are refused where the log has copies.
+
 A copy is made for a folder, and is told by whoever places it (all methods in any thread, none waits for the network):
 
     copy = Copy(CopyPlace(folder, node, "broker/host"), secret, CopyEvents(...))   # StoreError, if it cannot be opened

@@ -126,7 +126,13 @@ class CopyLinks:
     def call(self, action: Callable[[], None]) -> None:
         """Run something in the loop's thread, soon."""
         self._calls.append(action)
-        os.eventfd_write(self._bell, 1)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake the loop, unless it has ended."""
+        with self._lock:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
 
     def know(self, addresses: Mapping[str, Address]) -> None:
         """These are where the others are."""
@@ -180,7 +186,7 @@ class CopyLinks:
     def shut_down(self) -> None:
         """End all, and the loop."""
         self._over = True
-        os.eventfd_write(self._bell, 1)
+        self._ring()
 
     # ---- the loop's thread
 
@@ -331,4 +337,6 @@ class CopyLinks:
         if self._listener is not None:
             self._listener.close()
         self._selector.close()
-        os.close(self._bell)
+        with self._lock:
+            os.close(self._bell)
+            self._bell = -1
