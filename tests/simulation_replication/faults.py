@@ -119,6 +119,9 @@ class Faults:
     def _outdate(self) -> None:
         self.sequences.outdate()
 
+    def _unheal(self) -> None:
+        self.sequences.unheal()
+
     def _restart_all(self) -> None:
         self.world.count("restart_all")
         for process in self.world.processes():

@@ -48,6 +48,7 @@ class Plan:
                 "usurp",
                 "overtake",
                 "outdate",
+                "unheal",
             )
         }
         self.suspect_anybody = rng.choice((0.0, 0.2, 0.6))

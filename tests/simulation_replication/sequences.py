@@ -4,6 +4,8 @@ usurped    a leader is cut off, works on alone, and another one leads as soon as
 overtaken  a leader is cut off with much that nobody else has; another one begins and is lost before anybody hears of
            it; the first one leads again, is lost while it sends, and the other one comes back
 outdated   a copy whose disk is damaged begins again, and hears first what was sent to it long before
+unhealed   a copy whose disk is damaged helps a leader to begin and to commit, and the leader is lost before that heals
+           the copy; another one, which lacks what was committed, asks for its vote
 """
 
 from __future__ import annotations
@@ -240,3 +242,46 @@ class Sequences:
         for sender, message in late:
             process.feed(ev.CopyMessageReceived(sender, message))
         self.busy = False
+
+    # ---- unhealed
+
+    def unheal(self) -> None:
+        leader = self._leader()
+        if leader is None:
+            return
+        voters = leader.replica.members.voters
+        there = [process for process in self.world.processes() if process is not leader and process.works]
+        others = [process.node for process in there if process.replica.me in voters]
+        if len(voters) != 3 or len(others) != 2:
+            return
+        self.world.rng.shuffle(others)
+        damaged, third = others
+        process = self.world.running[damaged]
+        if process.disk.last.index <= process.disk.base.index + 1 or not self.may_hurt(process.replica.me):
+            return
+        self.world.count("unheal")
+        self.busy = True
+        self.hurt.add(process.replica.me)
+        cut = self._cut_off(third)
+        self.world.end(process)
+        process.disk.flip_at(process.disk.last.index - 1)
+        self._lose(leader.node)
+        self.world.begin(leader.node)
+        self.world.begin(damaged)
+        self._after((HEARD_MS + 50) * MS, self._first_commits, leader.node, third, cut, 0)
+
+    def _first_commits(self, first: int, third: int, cut: set[tuple[int, int]], looks: int) -> None:
+        """The first one is lost when something of its new term is committed, before anybody hears of that."""
+        if looks % TELL_AGAIN_LOOKS == 0:
+            self._tell(first)
+        process = self.world.running.get(first)
+        if looks >= LOOKS_MAX or process is None:
+            self._end(cut)
+        elif process.leads and process.replica.committed >= process.replica.leading.began:
+            self._lose(first)
+            self._heal(cut)
+            for again in range(TRIES):
+                self._after((HEARD_MS + 50 + again * APART_MS) * MS, self._tell_if_none, third)
+            self._after((HEARD_MS + 50 + TRIES * APART_MS) * MS, self._both, first)
+        else:
+            self._after(LOOK_US, self._first_commits, first, third, cut, looks + 1)
