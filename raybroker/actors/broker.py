@@ -372,6 +372,7 @@ class BrokerActor:
                 node=self._node,
                 ending=lambda: self._broker.ending,
                 hosts=lambda: (host for host, how in self._catalogue.hosts.items() if how != IN_BROKER),
+                whole=self._whole,
             )
         cluster = ClusterBroker(
             self._broker,

@@ -84,8 +84,9 @@ class Tenure:
         node: str,
         ending: Callable[[], Ending],
         hosts: Callable[[], Iterable[str]],
+        whole: Callable[[], bool],
     ) -> None:
-        """``actor``: the class of brokers; ``hosts``: names of those that are processes."""
+        """``actor``: the class of brokers; ``hosts``: names of those that are processes; ``whole``: all hosts serve."""
         self._ending = ending
 
         def state() -> StoreState | None:
@@ -100,7 +101,7 @@ class Tenure:
             config,
             broker=actor,
             host=DestinationHost,
-            serving=lambda: bool(clustering.member.opened) and ending().state == RUNNING,
+            serving=lambda: bool(clustering.member.opened) and whole() and ending().state == RUNNING,
         )
         self.watch = StoreWatch(
             clustering,

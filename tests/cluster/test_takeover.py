@@ -12,7 +12,7 @@ import raybroker as rb
 from raybroker.actors.stores.record_tables import TableManager
 from raybroker.actors.stores.store_tables import StoreManager
 from raybroker.config import Config
-from raybroker.errors import IllegalStateError
+from raybroker.errors import ConnectionLostError, IllegalStateError
 from tests.cluster import rays
 from tests.cluster.nodes import Nodes, running_nodes
 from tests.contracts import postgres
@@ -53,7 +53,16 @@ def cluster(nodes: Nodes, config: dict[str, object]) -> Iterator[Any]:
     TableManager(chosen, CLUSTER).create()
     StoreManager(chosen, CLUSTER).create(database=False)
     with rb.start(CLUSTER, brokers=2, config=config) as started:
+        for broker in ("b1", "b2"):  # A change of the record waits for hosts, which a busy machine starts slowly.
+            until(lambda broker=broker: hosts_serve(started, broker), timeout_s=RECOVERED_S)
         yield started
+
+
+def hosts_serve(cluster: Any, broker: str) -> bool:
+    try:
+        return len(cluster.pids(broker)) > 1
+    except ConnectionLostError:
+        return False
 
 
 def row_of(connection: Any, broker: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Standby:
 
 class StandbyProcesses:
     """``broker`` and ``host``: the classes of actors; ``spec``: of the broker that keeps them; ``serving``: whether it
-    takes clients, before which it starts none."""
+    takes clients and its own hosts serve, before which it starts none."""
 
     def __init__(
         self,
