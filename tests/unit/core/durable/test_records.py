@@ -158,3 +158,17 @@ def test_a_plain_block_is_written_as_any_other() -> None:
     for count, size in ((1, 0), (1, 1024), (1000, 7), (1, (1 << 32) - 1)):
         plain = records.encode_plain_meta(count, 7, 1 << 60, size)
         assert plain == records.encode_block_meta(BlockMeta(count, 7, 1 << 60, size))
+
+
+def test_failures_by_a_cause_stand_behind_the_record_and_only_where_there_are_any() -> None:
+    """What was written before there were causes is read as it was, and written as it was"""
+    own, apart = RecordRow(7, 0b101, 3, 12), RecordRow(9, 0b1, 2 | 5 << 32 | 255 << 64, 0)
+    before = records.encode(records.FAILED, 4, (), [own])
+    assert len(before) == len(records.encode(records.DISPATCHED, 4, (), [own])), "nothing stands behind it"
+    assert records.decode(before) == JournalRecord(records.FAILED, 4, [], [own])
+    assert records.decode(records.encode(records.FAILED, 4, (), [own, apart])).rows == [own, apart]
+
+
+def test_a_checkpoint_is_read_as_it_was_written() -> None:
+    record = records.encode(records.CHECKPOINT, 2, (), [RecordRow(7, 1 << 40)], b"\x01half")
+    assert records.decode(record) == JournalRecord(records.CHECKPOINT, 2, [], [RecordRow(7, 1 << 40)], b"\x01half")
