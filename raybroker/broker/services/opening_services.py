@@ -152,6 +152,7 @@ async def _gateways(
     if protocols & {"http", "https"}:
         try:
             from raybroker.services.administration.opening import administration_server, console_samples
+            from raybroker.services.amqp.server import amqp_server
             from raybroker.services.rest.opening import http_server
         except ImportError as error:
             raise ConfigError(f"services over HTTP need {error.name}: pip install 'raybroker[http]'") from None
@@ -159,7 +160,8 @@ async def _gateways(
         samples = console_samples(config, lambda: on_loop(loop, counts))
         for protocol in sorted(protocols & {"http", "https"}):
             context = tls.context if tls is not None and protocol in WITH_TLS else None
-            messages = http_server(config, broker, version, context)
+            amqp = amqp_server(config, version, now_ns, alone=alone, inside_tls=context is not None)
+            messages = http_server(config, broker, version, context, amqp)
             administration = administration_server(config, broker, version, context, samples)
             servers[protocol] = partial(_of_kind, {"NORMAL": messages, "ADMIN": administration})
     if protocols & {"stomp", "stomps"}:

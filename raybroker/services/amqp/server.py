@@ -25,9 +25,11 @@ def amqp_server(
     tls: Callable[[], ssl.SSLContext] | None = None,
     *,
     alone: bool = True,
+    inside_tls: bool = False,
 ) -> Callable[[Gateway], AmqpServer]:
     """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back, ``tls``:
-    gives the context for a new client, None for a service without TLS; ``alone``: there is one broker for good."""
+    gives the context for a new client, None for a service without TLS; ``alone``: there is one broker for good;
+    ``inside_tls``: clients come over WebSocket, within HTTP over TLS."""
     limits = amqp_limits(config)
 
     def make(gateway: Gateway) -> AmqpServer:
@@ -36,7 +38,7 @@ def amqp_server(
             limits,
             version,
             RefusalLog(now_ns).count_refusal,
-            tls=tls is not None,
+            tls=tls is not None or inside_tls,
             tokens=config["imq.authentication.type"] == "token",
             relays=alone,
             answers=Answers.from_config(config, timeout_s=None),

@@ -96,6 +96,10 @@ class ClientServer:
         if before is not None and task is not None:
             await ended(task, before, self._arrived, self._bounds)
 
+    def take_client(self, taken: socket.socket, peer: str) -> None:
+        """Serve a client that has come another way than by the port, on this loop."""
+        self._arrived(taken, peer)
+
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
         of_address = Counter(self._unknown.values())[address]
@@ -103,7 +107,8 @@ class ClientServer:
             taken.close()
             self._refused(peer, f"{of_address} connections of {address} have not logged in yet")
             return
-        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if taken.family != socket.AF_UNIX:
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = self._make(peer, self._known, self._gone)
         self._unknown[connection] = address
         self._connections.add(connection)

@@ -25,6 +25,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
 )
 from raybroker.model.naming.names import check_destination_name
+from raybroker.services.gateways.client_server import ClientServer
 from raybroker.services.rest import models
 from raybroker.services.rest.long_poll import LongPoll
 from raybroker.services.rest.openapi import OPERATIONS, about
@@ -49,10 +50,15 @@ PIECE_BYTES: Final = 256 << 10
 """Of an answer, given to the transport at once."""
 NATIVE: Final = "/native"
 """Where the native protocol goes over WebSocket."""
+AMQP: Final = "amqp"
+"""The subprotocol of AMQP over WebSocket, as its standard has it."""
+AMQP_PATHS: Final = ("/amqp", "/")
+"""Where it goes: clients that are given no path ask for the root."""
 
 
 class Application(WebApplication[UserConnection]):
-    """``arrive``: where the native protocol goes that comes over WebSocket and by long poll, None: nowhere."""
+    """``arrive``: where the native protocol goes that comes over WebSocket and by long poll, None: nowhere; ``amqp``:
+    serves AMQP that comes over WebSocket."""
 
     def __init__(
         self,
@@ -60,16 +66,25 @@ class Application(WebApplication[UserConnection]):
         terms: Terms,
         state: Callable[[], str] = lambda: RUNNING,
         arrive: Arrive | None = None,
+        amqp: ClientServer | None = None,
     ) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
         self._receives = 0
         self._relay = Relay(arrive, terms.web_sockets_max) if arrive is not None else None
+        self._amqp = amqp
+        self._amqp_relay: Relay | None = None
+        if amqp is not None:
+            self._amqp_relay = Relay(
+                lambda taken, peer, origin: amqp.take_client(taken, peer), terms.web_sockets_max, subprotocol=AMQP
+            )
         self._polls = LongPoll(arrive, self.bodies.read, pull_s=terms.pull_s) if arrive is not None else None
 
     async def close(self) -> None:
         """End what users and clients of the native protocol have open."""
         if self._polls is not None:
             await self._polls.close()
+        if self._amqp is not None:
+            await self._amqp.close()
         await super().close()
 
     @property
@@ -79,16 +94,23 @@ class Application(WebApplication[UserConnection]):
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
-        if scope["type"] == "websocket" and self._relay is not None and scope["path"] == NATIVE:
+        relay = self._relay_for(scope) if scope["type"] == "websocket" else None
+        if relay is not None:
             client = WebSocket(scope, receive, send)
             try:  # A browser would show a certificate that stands for its user.
                 self._terms.origins.require("CONNECT", client.headers)
             except RefusedError:
                 await client.close()
                 return
-            await self._relay.serve(client)
+            await relay.serve(client)
         else:
             await super().app(scope, receive, send)
+
+    def _relay_for(self, scope: Scope) -> Relay | None:
+        if scope["path"] == NATIVE:
+            return self._relay
+        asked = AMQP in scope["subprotocols"] and scope["path"] in AMQP_PATHS
+        return self._amqp_relay if asked else None
 
     async def elsewhere(self, request: Request) -> Response | None:
         """The native protocol by long poll."""

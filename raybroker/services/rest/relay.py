@@ -1,7 +1,7 @@
-"""The native protocol over WebSocket: what comes in binary messages goes to the service's listener, as from a socket.
+"""The native protocol and AMQP over WebSocket: what comes in binary messages goes to a listener, as from a socket.
 
 The listener takes its end as that of the client itself: preamble, login, bounds and the way to a host are those of
-every client of a connection service. RELAYS_MAX connections at once.
+every client of a connection service, or of AMQP. RELAYS_MAX connections at once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ Arrive = Callable[[socket.socket, str, Origin], None]
 
 
 class Relay:
-    """``arrive`` gives a socket to the listener, with the address of the client and how it comes."""
+    """``arrive`` gives a socket to the listener, with the address of the client and how it comes; ``subprotocol``: what
+    a client is told that has asked for one."""
 
-    def __init__(self, arrive: Arrive, most: int = RELAYS_MAX) -> None:
+    def __init__(self, arrive: Arrive, most: int = RELAYS_MAX, subprotocol: str | None = None) -> None:
         self._arrive = arrive
+        self._subprotocol = subprotocol
         self._most = most
         self.open = 0
 
     async def serve(self, client: WebSocket) -> None:
         """One connection, until one of its ends goes."""
-        await client.accept()
+        await client.accept(self._subprotocol)
         if self.open >= self._most:
             await client.close(TRY_AGAIN, f"{self._most} connections are open")
             return
