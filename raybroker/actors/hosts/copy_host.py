@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,15 +72,20 @@ class CopyHost(DestinationHost):
             spec.config["raybroker.data.ports"],
             spec.config["raybroker.store.segment_bytes"],
         )
-        events = CopyEvents(ended=self._leads_no_more, failed=self._leads_no_more, changed=self._changed)
+        events = CopyEvents(
+            ended=partial(self._end_process, False),
+            failed=partial(self._end_process, True),
+            changed=self._changed,
+        )
         copy = self._copy = Copy(place, spec.token, events, CopyMeans(tls=tls))
         self._address = copy.serve()
         return copy
 
-    def _leads_no_more(self, reason: str) -> None:
+    def _end_process(self, waiting: bool, reason: str) -> None:
+        """The copy leads no more, or has ended, which ends also what waits for it to lead."""
         plane = self._plane
         if plane is not None:
-            plane.loop.call_soon_threadsafe(plane.end_process, ConnectionLostError(reason))
+            plane.loop.call_soon_threadsafe(partial(plane.end_process, ConnectionLostError(reason), waiting=waiting))
 
     def _changed(self, request: int, reason: str) -> None:
         loop, waiting = self._loop, self._asked.pop(request, None)

@@ -356,10 +356,10 @@ class DataPlane(threading.Thread):
             self.service.service.stop_listening()
         self.loop.call_later(0.2, os._exit, EXIT_FAILED)
 
-    def end_process(self, error: BrokerError) -> None:
-        """End the process, as after an error of the store, because what it serves is another one's now; on the data
-        loop.  One that does not serve yet goes on waiting."""
-        if self.service is not None:
+    def end_process(self, error: BrokerError, *, waiting: bool) -> None:
+        """End the process, as after an error of the store; on the data loop.  ``waiting``: also one that does not serve
+        yet, because its copy has ended; else it goes on waiting, because another copy leads."""
+        if waiting or self.service is not None:
             self._failed(error)
 
     async def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
