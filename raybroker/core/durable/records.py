@@ -371,7 +371,7 @@ def encode(
 ) -> bytes:
     """One record."""
     if kind == FAILED and any(row.value > _VALUE_MAX for row in rows):
-        rest = array("Q", [row.value >> _VALUE_BITS for row in rows]).tobytes()
+        rest = struct.pack(f"<{len(rows)}Q", *[row.value >> _VALUE_BITS for row in rows])
         rows = [row._replace(value=row.value & _VALUE_MAX) for row in rows]
     out = [_HEAD.pack(kind, queue, len(spans), len(rows))]
     if spans:
@@ -399,7 +399,7 @@ def decode(record: bytes) -> JournalRecord:
     if kind == FAILED and rest:
         rows = [
             row._replace(value=row.value | upper << _VALUE_BITS)
-            for row, upper in zip(rows, array("Q", rest), strict=True)
+            for row, upper in zip(rows, struct.unpack(f"<{len(rows)}Q", rest), strict=True)
         ]
         rest = b""
     return JournalRecord(kind, queue, spans, rows, rest)
