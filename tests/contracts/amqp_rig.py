@@ -93,6 +93,7 @@ class AmqpPeer:
         self.engine = ConnectionEndpoint.connecting(more.pop("limits", AmqpLimits()))
         self.user = user
         self.mechanism = more.pop("mechanism", "PLAIN")
+        self._password = more.pop("password", "secret")
         self.offered: tuple[str, ...] = ()
         self.outcome: int | None = None
         self.events: list[Any] = []
@@ -177,7 +178,7 @@ class AmqpPeer:
         if self.mechanism == "SCRAM-SHA-256":
             self._scram = ScramClient(self.user, "secret", "nonce")
             return self._scram.first().encode()
-        return f"\0{self.user}\0secret".encode() if self.mechanism == "PLAIN" else None
+        return f"\0{self.user}\0{self._password}".encode() if self.mechanism == "PLAIN" else None
 
     def until(self, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + WAIT_S

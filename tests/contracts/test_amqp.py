@@ -33,6 +33,7 @@ from raybroker.wire.amqp.sections import MessageSections
 from raybroker.wire.amqp.types import Byte, Described, Symbol, Timestamp, Ulong
 from tests.contracts.amqp_rig import AmqpPeer, AmqpRig, RefusedError, bodies, body, message, symbols
 from tests.contracts.handles import dead, until
+from tests.contracts.test_gateway_cluster import PASSWORD, Gateways
 
 SOLE = "sole-connection-for-container"
 SELECTOR = 0x468C00000004
@@ -597,3 +598,24 @@ def test_a_broker_that_ends_tells_its_clients(tmp_path: Path) -> None:
         with pytest.raises(RefusedError) as caught:
             peer.until(lambda: False)
     assert caught.value.error.condition == "amqp:connection:forced"
+
+
+def test_a_client_of_one_broker_has_the_messages_of_all_and_is_told_where_the_others_are(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        gateways = Gateways(tmp_path, opened)
+        ports = {name: broker.services.own()[2]["amqp"] for name, broker in gateways.rig.brokers.items()}
+        peers = {}
+        for name, port in ports.items():
+            peers[name] = AmqpPeer(port, container=name, password=PASSWORD)
+            opened.callback(peers[name].end)
+        told: Any = peers["b2"].engine.peer
+        servers = told.properties["failover-server-list"]
+        assert sorted(one["port"] for one in servers) == sorted(port for name, port in ports.items() if name != "b2")
+        assert {one["scheme"] for one in servers} == {"amqp"}
+        for name, peer in peers.items():
+            assert peer.send(peer.sender("wide"), message(name)) == [ACCEPTED]
+        link = peers["b2"].receiver("wide", credit=0)
+        assert sorted(bodies(peers["b2"].drain(link, 10))) == sorted(peers)
+        peers["b1"].send(peers["b1"].sender("wide"), message("later"))
+        link.grant(1)
+        assert bodies(peers["b2"].receive()) == ["later"]

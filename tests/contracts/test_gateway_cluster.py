@@ -36,7 +36,7 @@ class Gateways:
             "ann", UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16, 64)), "user")
         )
         properties: dict[str, object] = {
-            "imq.service.activelist": "jms,stomp,httpjms",
+            "imq.service.activelist": "jms,stomp,amqp,httpjms",
             "imq.hostname": "127.0.0.1",
             "imq.portmapper.port": 0,
             **more,

@@ -323,6 +323,15 @@ class ServiceCalls:
             self._client = before
             raise
 
+    async def others_outside(self, broker: str, service: str) -> list[tuple[str, int]]:
+        """(address, port) of a service of the other brokers, as clients outside reach it."""
+        doors = await self.call(broker, "doors", True)
+        return [
+            (str(host), int(ports[service]))
+            for other, (host, ports) in sorted(dict(doors).items())
+            if other != broker and service in ports
+        ]
+
     async def share_client_id(self, broker: str, client_id: str) -> None:
         """Say after the login what client id the client has, which other connections may have as well."""
         instance = random_bytes(INSTANCE_BYTES).hex()

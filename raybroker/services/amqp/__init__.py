@@ -37,5 +37,6 @@ What it does, and why:
 * What a transaction settles that is rolled back has failed, when the client has settled it; else it has it still.
 * A queue that nobody has created takes messages of 10 KiB (``imq.autocreate.destination.maxBytesPerMsg``), as in MQ:
   raise that for JMS clients that send larger ones.
+* A client is told of the other brokers of the cluster in ``failover-server-list`` of the open, as clients reach them.
 * Not built: deliveries of a lost link are not resumed but come again, and global transactions are refused.
 """

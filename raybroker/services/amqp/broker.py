@@ -63,13 +63,13 @@ class AmqpBroker:
             limits.frames_bytes_max, self._give_up, "raybroker.amqp.frames_bytes_max"
         )
         self.gateway = gateway
-        self._tls = tls
+        self.tls = tls
         self._tokens = tokens
         self._relays = relays
 
     def mechanisms(self, peer: str, *, certified: bool) -> tuple[str, ...]:
         """What a client from there is offered. ``certified``: it has shown a certificate."""
-        private = self._tls or self.limits.unencrypted or is_own(peer.rpartition(":")[0])
+        private = self.tls or self.limits.unencrypted or is_own(peer.rpartition(":")[0])
         offered = (
             (EXTERNAL, certified),
             (SCRAM, not self._tokens and (self._relays or not private)),
@@ -92,7 +92,7 @@ class AmqpBroker:
             return Claim(GUEST, gateway.credentials(GUEST, GUEST, peer=peer), GUEST)
         if init.mechanism not in (PLAIN, XOAUTH2):
             raise NotSupportedError(f"the mechanism {init.mechanism!r:.40} is not supported")
-        require_private(peer.rpartition(":")[0], self._tls or self.limits.unencrypted, SECURE)
+        require_private(peer.rpartition(":")[0], self.tls or self.limits.unencrypted, SECURE)
         if init.mechanism == PLAIN:
             user, password = plain_parts(response)
             return Claim(user, gateway.credentials(user, password, peer=peer), user)

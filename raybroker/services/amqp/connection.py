@@ -52,7 +52,7 @@ from raybroker.wire.amqp.events import (
 )
 from raybroker.wire.amqp.links import SessionLane
 from raybroker.wire.amqp.performatives import AmqpError, AmqpOpen, SaslInit, SaslResponse
-from raybroker.wire.amqp.types import Symbol
+from raybroker.wire.amqp.types import Int, Symbol
 
 LOG: Final = logging.getLogger("raybroker.services")
 SOLE: Final = "sole-connection-for-container"
@@ -411,6 +411,7 @@ class AmqpConnection(ClientConnection):
         own = {"product": "raybroker", "version": broker.version}
         limits = broker.limits
         try:
+            others = await logged_in.others_at(broker.gateway.service)
             core = await self._connect(logged_in, opened)
         except BrokerError as error:
             self._logged_in = self._working = None
@@ -440,6 +441,8 @@ class AmqpConnection(ClientConnection):
         self._cancel_timers()
         self._told[0](self)
         properties: dict[Any, Any] = {Symbol(key): value for key, value in own.items()}
+        if others:
+            properties[Symbol("failover-server-list")] = [self._server(host, port) for host, port in others]
         engine.send_open(
             f"{own['product']}-{logged_in.home}",
             idle_time_out=int(limits.idle_s * 1000) or None,
@@ -450,6 +453,12 @@ class AmqpConnection(ClientConnection):
         early, self._early = self._early, []
         broker.together(partial(self._replay, early))
         self._regulate()
+
+    def _server(self, host: str, port: int) -> dict[Any, Any]:
+        """Another broker, as a client reads where it may go when this one is lost."""
+        scheme = "amqps" if self._broker.tls else "amqp"
+        told = {"hostname": host, "network-host": host, "port": Int(port), "scheme": scheme}
+        return {Symbol(key): value for key, value in told.items()}
 
     def _replay(self, early: list[AmqpEvent]) -> None:
         for event in early:

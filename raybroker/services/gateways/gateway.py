@@ -250,6 +250,10 @@ class LoggedIn:
             started=True,
         )
 
+    async def others_at(self, service: str) -> list[tuple[str, int]]:
+        """(address, port) of a service of the other brokers, as clients outside reach it."""
+        return await self._calls.others_outside(self.home, service)
+
     def log_out(self) -> None:
         """It does not connect."""
         self._calls.close()

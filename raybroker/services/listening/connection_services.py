@@ -418,7 +418,7 @@ class ConnectionServices:
         if method == "settings":
             return self._backend.settings()
         if method == "doors":
-            return await self._backend.doors(inside=control.origin.gateway)
+            return await self._backend.doors(inside=control.origin.gateway and not args)
         if method == "identify":
             return await self._identify(control, *args)
         if method == "admin":
