@@ -54,7 +54,8 @@ def read_queue(
     """A dataset of the messages of a queue, which its actions take: at least once.
 
     tasks     read tasks, each a consumer of its own; order is kept within a task
-    limit     most messages in all; None: no bound
+    limit     most messages in all, of which each task has an even share; None: no bound. Of several tasks one may hold
+              messages ahead when its share is full: then the read has fewer, and the rest stays in the queue
     until     "empty": the queue is empty. "stopped": ``stop_reading()`` of the dataset was called, or the iteration
               left; what comes meanwhile belongs to it. Seconds or a timedelta from the beginning of the action on, or a
               datetime with a time zone: it ends then

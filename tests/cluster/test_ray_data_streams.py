@@ -180,3 +180,10 @@ def test_a_queue_is_written_to_another_round_by_round(filled: Callable[[], list[
 def bodies(queue: str = QUEUE) -> list[Any]:
     with rb.connect() as connection:
         return [message.body for message in connection.session().browser(queue)]
+
+
+def test_the_example_of_the_manual_has_one_result_for_each_order(cluster: Any) -> None:
+    from raybroker.examples import etl_ray_data
+
+    report = etl_ray_data.run(400)
+    assert report == {"orders": 400, "results": 400, "different": 400, "wrong": 0, "left": 0, "tasks_lost": 2}
