@@ -10,10 +10,11 @@ import logging
 from collections import OrderedDict
 from typing import Any, Final, NamedTuple
 
-from raybroker.client.aio.handles import Connection, Session
+from raybroker.client.aio.handles import Connection
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 from raybroker.serve import tasks
 from raybroker.serve.connecting import TaskPlan, connected
+from raybroker.serve.exported import exported_bodies
 from raybroker.serve.sending import SendTogether
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -29,7 +30,6 @@ class TaskLine(NamedTuple):
     """A connection with what is made of it."""
 
     connection: Connection
-    session: Session
     producer: SendTogether
 
 
@@ -48,7 +48,7 @@ class TaskClient:
                 connection = await connected(self._plan)
                 session = await connection.session()
                 producer = await session.producer(serializer=self._plan.config.serializer)
-                self._line = TaskLine(connection, session, SendTogether(producer))
+                self._line = TaskLine(connection, SendTogether(producer))
             return self._line
 
     async def _lost(self, line: TaskLine) -> None:
@@ -78,7 +78,7 @@ class TaskClient:
             return known
         line = await self.line()
         try:
-            found = await find_result(line.session, self._plan, task_id)
+            found = await find_result(line.connection, self._plan, task_id)
         except (ConnectionLostError, IllegalStateError):
             await self._lost(line)
             raise
@@ -134,14 +134,10 @@ async def send_result(producer: SendTogether, plan: TaskPlan, task_id: str, body
     )
 
 
-async def find_result(session: Session, plan: TaskPlan, task_id: str) -> dict[str, Any] | None:
-    """The body of the result of a task; None while there is none."""
+async def find_result(connection: Connection, plan: TaskPlan, task_id: str) -> dict[str, Any] | None:
+    """The body of the result of a task, whichever broker has it; None while there is none."""
     selector = tasks.selector_of(task_id)
-    browser = await session.browser(plan.result_of(task_id), selector, serializer=plan.config.serializer)
-    try:
-        async for message in browser:
-            found: dict[str, Any] = message.body
-            return found
-    finally:
-        await browser.close()
+    async for body in exported_bodies(connection, plan.result_of(task_id), selector, plan.config.serializer):
+        found: dict[str, Any] = body
+        return found
     return None

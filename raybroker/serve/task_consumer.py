@@ -20,11 +20,12 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from raybroker.client.aio.handles import Connection, Consumer, Session
+from raybroker.client.aio.handles import Connection, Consumer
 from raybroker.client.consumer.message import Message
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, MessageFormatError
 from raybroker.serve import tasks
 from raybroker.serve.connecting import TaskPlan, connected
+from raybroker.serve.exported import exported_bodies
 from raybroker.serve.running_tasks import Job, RunningTasks
 from raybroker.serve.sending import SendTogether
 from raybroker.serve.task_client import find_result, send_result
@@ -116,7 +117,7 @@ class TaskConsumer:
             self.state, self.last_error = "running", None
             async with asyncio.TaskGroup() as group:
                 hearing = group.create_task(self._hear(cancellations))
-                taking = group.create_task(self._take_tasks(queue, session, producer))
+                taking = group.create_task(self._take_tasks(queue, connection, producer))
                 await group.create_task(self._settle(producer, taking))
                 hearing.cancel()
         finally:
@@ -127,10 +128,8 @@ class TaskConsumer:
         """Learn which tasks were cancelled before; what tells of those that are from now on."""
         session, name = await connection.session(), tasks.cancellations(self._plan.queue)
         consumer = await session.consumer(f"topic:{name}")
-        browser = await session.browser(name)
-        async for message in browser:
-            self._revoke(str(message.body))
-        await browser.close()
+        async for body in exported_bodies(connection, name, None, self._plan.config.serializer):
+            self._revoke(str(body))
         return consumer
 
     async def _hear(self, cancellations: Consumer) -> None:
@@ -145,17 +144,17 @@ class TaskConsumer:
 
     # ---- taking ----------------------------------------------------------------------------------------------------
 
-    async def _take_tasks(self, queue: Consumer, session: Session, producer: SendTogether) -> None:
+    async def _take_tasks(self, queue: Consumer, connection: Connection, producer: SendTogether) -> None:
         while not self._stopping:
             if self.running.free < 1 or len(self._unstored) >= UNSTORED_MAX:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             for message in await queue.receive_many(self.running.free, timeout=IDLE_S):
-                await self._received(message, session, producer)
+                await self._received(message, connection, producer)
         self._ended.set()
 
-    async def _received(self, message: Message, session: Session, producer: SendTogether) -> None:
+    async def _received(self, message: Message, connection: Connection, producer: SendTogether) -> None:
         task = _task_of(message)
         job = (self._jobs.get(task.attempt) if task is not None else None) or Job(task or _unknown(message))
         self._in_order.append(Receipt(message, job))
@@ -166,7 +165,7 @@ class TaskConsumer:
         if job.task.id in self._revoked:
             self.counts["revoked"] += 1
             self._is_stored(job)
-        elif (message.redelivered or job.task.retries) and await self._has_ended(job, message, session):
+        elif (message.redelivered or job.task.retries) and await self._has_ended(job, message, connection):
             pass
         elif task is None or not self.running.knows(task.name):
             await self._unprocessable(job, message, producer)
@@ -174,9 +173,9 @@ class TaskConsumer:
             self._jobs[task.attempt] = job
             self.running.run_job(job)
 
-    async def _has_ended(self, job: Job, message: Message, session: Session) -> bool:
+    async def _has_ended(self, job: Job, message: Message, connection: Connection) -> bool:
         """Whether a task that may have been run before has a result, or has taken too many replicas with it."""
-        found = await find_result(session, self._plan, job.task.id)
+        found = await find_result(connection, self._plan, job.task.id)
         if found is not None:
             if found["status"] == FAILURE:
                 job.reason = str(found["value"])

@@ -6,12 +6,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raybroker as rb
 from raybroker.examples import serve_tasks
+from tests.cluster import rays
 from tests.contracts.handles import until
 from tests.ports import free_port
 
@@ -109,3 +111,26 @@ def running(name: str) -> int:
     """How many replicas an application has."""
     found = serve.status().applications[name].deployments
     return sum(count for one in found.values() for state, count in one.replica_states.items() if state == "RUNNING")
+
+
+def test_results_are_found_on_whichever_broker_they_are(own_ray: str, tmp_path: Path) -> None:
+    from ray.serve.schema import TaskProcessorConfig
+
+    from raybroker.serve import RaybrokerTaskProcessor
+
+    pair = rb.start("pair", brokers=2, config=rays.small_store(tmp_path))
+    try:
+        config = TaskProcessorConfig(
+            queue_name="pairs", adapter=RaybrokerTaskProcessor, adapter_config={"cluster": "pair"}
+        )
+        processor = RaybrokerTaskProcessor(config)
+        processor.initialize(4)
+        processor.register_task_handle(abs)
+        processor.start_consumer()
+        ids = [processor.enqueue_task_sync("abs", [-number]).id for number in range(30)]
+        for number, one in enumerate(ids):
+            until(lambda one=one: processor.get_task_status_sync(one).status == "SUCCESS", timeout_s=60)
+            assert processor.get_task_status_sync(one).result == number
+        processor.disconnect()
+    finally:
+        pair.stop()
