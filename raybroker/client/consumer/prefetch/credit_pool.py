@@ -94,13 +94,15 @@ class Share:
 class Wish:
     """What the application wants of a pool with a limit of 0: ``count`` messages here or asked for, while it waits."""
 
-    __slots__ = ("count", "drains", "waits")
+    __slots__ = ("behind", "count", "drains", "waits")
 
     def __init__(self) -> None:
         self.count = 1
         self.waits = False
         self.drains: list[asyncio.Future[None]] = []
         """Who waits until no member has anything more for it."""
+        self.behind: set[Share] = set()
+        """Members that are to be asked once they have answered what they were asked before."""
 
     def end_drains(self) -> None:
         drains, self.drains, self.waits = self.drains, [], False
@@ -186,6 +188,7 @@ class CreditPool:
         """A member's buffer is empty and its credit void."""
         self._void(share)
         share.standing = share.recalling = share.paused = False
+        self.wish.behind.discard(share)
         if share in self._recalled:
             self._recalled.remove(share)
         self.check()
@@ -244,6 +247,7 @@ class CreditPool:
             if share.recalling:
                 share.recalling = False
                 self.ready(share)
+            self._ask_again(share)
             self.check()
             self._end_drains()
 
@@ -258,7 +262,7 @@ class CreditPool:
             self._full = True
         if share.standing:
             return self.grant_rest(share)
-        if not share.granted:
+        if not share.granted and not self._ask_again(share):
             self.ready(share)
         self.check()
         self._end_drains()
@@ -283,12 +287,26 @@ class CreditPool:
         self.wish.drains.append(drained)
         self.wish.waits = True
         for share, limit in self.shares.items():
-            if limit >= 0 and not (share.recalling or share.paused):
+            if limit < 0 or share.recalling or share.paused:
+                continue
+            if share.granted and not share.standing:
+                self.wish.behind.add(share)
+            else:
                 self._recall(share)
         self._end_drains()
 
+    def _ask_again(self, share: Share) -> bool:
+        """A member has answered what it was asked before a drain: ask it now, if it is to be."""
+        if share not in self.wish.behind:
+            return False
+        self.wish.behind.discard(share)
+        self._recall(share)
+        return True
+
     def _end_drains(self) -> None:
-        if not self.wish.drains or self._recalled or self.granted or any(share.recalling for share in self.shares):
+        if not self.wish.drains or self._recalled or self.granted or self.wish.behind:
+            return
+        if any(share.recalling for share in self.shares):
             return
         if not (self.wanting and self._free() > 0):
             self.wish.end_drains()

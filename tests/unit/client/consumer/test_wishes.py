@@ -117,3 +117,30 @@ def test_a_member_that_leaves_keeps_no_drain_waiting() -> None:
         assert drained.done()
 
     in_loop(work)
+
+
+def test_a_drain_waits_for_the_answer_to_what_was_asked_before_it() -> None:
+    """The answer to that is none to the drain: what is still to come would have nobody who wants it."""
+
+    def work(loop: asyncio.AbstractEventLoop) -> None:
+        members, drained = Members(2), loop.create_future()
+        pool, (one, other) = members.pool, members.shares
+        pool.wish.count = 2
+        pool.ready(one)
+        pool.poll()
+        assert members.grants() == [(0, 2, False)]
+        pool.start_drain(drained)
+        assert members.grants() == [(1, 0, False)], "the first has been asked, and has not answered"
+        pool.drained(other)
+        pool.drained(one)
+        assert not drained.done()
+        asked = members.grants()
+        assert (0, 0, False) in asked, "it is asked for the drain now"
+        for _ in range(5):
+            for index, _, _ in asked:
+                pool.drained(members.shares[index])
+            asked = members.grants()
+        assert drained.done()
+        assert not pool.granted
+
+    in_loop(work)
