@@ -10,6 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.core.outcome import (
     Acked,
+    CheckpointKept,
     Deliver,
     Drained,
     Effect,
@@ -131,6 +132,7 @@ def test_every_effect_for_a_client_that_has_gone_is_dropped() -> None:
         SendAnswered(number, 1, 1, ()),
         Deliver(number, 1, world.ordinal, 1, 1),
         Acked(number, 1, 0),
+        CheckpointKept(number, 1),
         Released(number, 1, 2),
         Drained(number, 1, 1),
         Ready(number, 1),
