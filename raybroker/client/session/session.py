@@ -21,7 +21,6 @@ from raybroker.client.consumer.acknowledging.acknowledgement_answers import Conf
 from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.life_ties import LifeTies
-from raybroker.client.consumer.acknowledging.lives import life_of
 from raybroker.client.consumer.acknowledging.returned_deliveries import not_settled
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import ranges_of, size
 from raybroker.client.consumer.consumer import ConsumerCore
@@ -423,6 +422,8 @@ class SessionCore:
 
     def lease_to(self, message: Message, holder: object) -> Any:
         """The delivery of a message ends with the life of a process or an actor; see :meth:`Message.lease_to`."""
+        from raybroker.client.consumer.acknowledging.lives import life_of  # it knows how actors are found
+
         self.require_open()
         if self.mode != "client":
             raise IllegalStateError(f'lease_to() is for sessions with ack="client"; this one is {self.mode!r}')

@@ -9,6 +9,7 @@ import os
 import select
 from typing import Any, Protocol
 
+from raybroker.client.cluster.ray_seam import actor_life
 from raybroker.model.argument import shown
 from raybroker.model.errors import ConfigError
 
@@ -57,8 +58,6 @@ def life_of(holder: Any) -> Life:
         if pid <= 0:
             raise ConfigError(f"lease_to({pid}); the number of a process is positive")
         return ProcessLife(pid)
-    from raybroker.client.cluster.ray_seam import actor_life  # a process needs nothing of what looks for brokers
-
     life = actor_life(holder)
     if life is None:
         raise ConfigError(f"lease_to({shown(holder)}); it is the handle of an actor, a process, or its number")
