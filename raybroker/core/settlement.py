@@ -96,7 +96,7 @@ class Settlement:
             block = self._index.held[ordinal]
             count += mask.bit_count()
             free, done = self._clear(queue, ordinal, mask)
-            if queue.consumers.checkpoints:
+            if queue.consumers.checkpoints.by_block:
                 queue.consumers.checkpoints.drop(ordinal, mask)
             if free and self._index.settle_messages(ordinal, free):
                 retired[block.stored].append(ordinal)

@@ -251,7 +251,7 @@ def test_frames_of_a_host_that_do_not_end_make_room_too(
 
 def _held(made: AllDoors) -> int:
     directory: Any = made.inside._core.directory
-    return int(directory._services._gateways._open["stomp"]._broker.unfinished.total)
+    return int(directory._services._gateways._open["stomp"].unfinished.total)
 
 
 # ---- who does not read -----------------------------------------------------------------------------------------------

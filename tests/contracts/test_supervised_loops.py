@@ -34,11 +34,11 @@ def test_metrics_go_on_after_their_publisher_has_failed(
     publish, failed = Publishing.publish, []
     made = those_made(monkeypatch, Publishing)
 
-    async def once_broken(self: Publishing) -> int:
+    async def once_broken(self: Publishing, *, demand: bool = False) -> int:
         if not failed and any(self is one for one in made):
             failed.append(True)
             raise KeyError(("topic", "mq.metrics.broker"))
-        return await publish(self)
+        return await publish(self, demand=demand)
 
     monkeypatch.setattr(Publishing, "publish", once_broken)
     connection = make_broker(imq__metrics__topic__interval=1).connect()

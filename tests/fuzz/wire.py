@@ -92,6 +92,7 @@ class Killed(NamedTuple):
     origin: tuple[str, str] = ("queue", "orders")
     broker: str = "b1"
     failure: str = "ValueError: poison"
+    cause: str = "poison"
     subscription: str = '{"client_id": "c", "name": "n", "durable": true}'
 
 

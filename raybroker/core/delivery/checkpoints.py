@@ -16,16 +16,13 @@ BYTES_MAX: Final = 256 << 20
 
 
 class Checkpoints:
-    """The checkpoints of one delivery queue."""
+    """The checkpoints of one delivery queue.  ``by_block``: block → index → state; most queues have none."""
 
-    __slots__ = ("_by_block", "nbytes")
+    __slots__ = ("by_block", "nbytes")
 
     def __init__(self) -> None:
-        self._by_block: dict[int, dict[int, bytes]] = {}
+        self.by_block: dict[int, dict[int, bytes]] = {}
         self.nbytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._by_block)
 
     def require_room(self, state: bytes) -> None:
         """Raises ResourceAllocationError when there is none for another one."""
@@ -37,25 +34,25 @@ class Checkpoints:
 
     def put(self, ordinal: int, index: int, state: bytes) -> None:
         """Keep what was said of a message."""
-        block = self._by_block.setdefault(ordinal, {})
+        block = self.by_block.setdefault(ordinal, {})
         self.nbytes += len(state) - len(block.get(index, b""))
         block[index] = state
 
     def states_of(self, ordinal: int, mask: int) -> Mapping[int, bytes]:
         """Index → state, of these messages of a block."""
-        block = self._by_block.get(ordinal)
+        block = self.by_block.get(ordinal)
         return {index: state for index, state in block.items() if mask >> index & 1} if block is not None else {}
 
     def drop(self, ordinal: int, mask: int) -> None:
         """The messages are settled."""
-        block = self._by_block.get(ordinal)
+        block = self.by_block.get(ordinal)
         for index in pk.indexes(mask) if block is not None else ():
             self.nbytes -= len(block.pop(index, b"")) if block is not None else 0
         if block is not None and not block:
-            del self._by_block[ordinal]
+            del self.by_block[ordinal]
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
         """(block, index, state) of all of them."""
-        for ordinal, block in self._by_block.items():
+        for ordinal, block in self.by_block.items():
             for index, state in block.items():
                 yield ordinal, index, state

@@ -269,7 +269,9 @@ class DeliveryQueue:
         effect = Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts)
         if self.consumers.fence:
             effect = self.consumers.fenced(consumer, effect)
-        if self.consumers.checkpoints and (states := self.consumers.checkpoints.states_of(run.ordinal, run.mask)):
+        if self.consumers.checkpoints.by_block and (
+            states := self.consumers.checkpoints.states_of(run.ordinal, run.mask)
+        ):
             effect = effect._replace(states=states)
         effects.append(effect)
         if block.stored and self.durable:

@@ -54,4 +54,5 @@ class StompServer(ClientServer):
         def make(peer: str, known: Known, gone: Known) -> StompConnection:
             return StompConnection(broker, peer, known=known, gone=gone)
 
+        self.unfinished = broker.unfinished
         super().__init__("STOMP", make, broker.refused, broker.limits.bounds, tls)

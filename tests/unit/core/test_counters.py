@@ -7,9 +7,9 @@ from raybroker.core.counters import LASTING, Counters
 
 def test_all_begin_at_nothing() -> None:
     counters = Counters()
-    rows = ("refusals", "recovered", "base")
+    rows = ("refusals", "recovered", "base", "failed")
     assert {getattr(counters, name) for name in counters.__slots__ if name not in rows} == {0}
-    assert [getattr(counters, name) for name in rows] == [{}, {}, {}]
+    assert [getattr(counters, name) for name in rows] == [{}, {}, {}, {}]
 
 
 def test_lasting_totals_go_on_and_what_came_since_the_start_is_told_apart() -> None:

@@ -14,6 +14,8 @@ CALLED = {
     "jwt": "pyjwt",
     "hdrh": "hdrhistogram",
     "prometheus_client": "prometheus-client",
+    "fastapi": "ray[serve]",
+    "uvicorn": "ray[serve]",
 }
 """Name that is imported → name that is installed, where they differ."""
 

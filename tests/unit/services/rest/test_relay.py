@@ -23,7 +23,7 @@ class Client:
         self.came = asyncio.Event()
         self.closed: tuple[int, str] | None = None
 
-    async def accept(self) -> None:
+    async def accept(self, subprotocol: str | None = None) -> None:
         """It is open."""
 
     async def receive(self) -> dict[str, Any]:
