@@ -294,7 +294,7 @@ class SessionTransactions:
                     "received": received,
                     "delay_ms": self._handed.redelivery_delay_ms,
                 }
-                self._connection.tasks.spawn(_ignored(channel.call("txn_received", args)))
+                self._connection.tasks.spawn(_tell_of_receipt(channel, args))
         return bool(rows)
 
     async def stage(self, consumer: ConsumerCore) -> None:
@@ -358,10 +358,11 @@ def host_key(channel: Channel) -> str:
     return channel.place.key.partition("@")[0]
 
 
-async def _ignored(call: Awaitable[object]) -> None:
-    """A call whose failure changes nothing."""
+async def _tell_of_receipt(channel: Channel, args: dict[str, Any]) -> None:
+    """A call whose failure changes nothing.  It is made here, since a task that is cancelled before it begins leaves
+    behind what was made for it."""
     with contextlib.suppress(BrokerError):
-        await call
+        await channel.call("txn_received", args)
 
 
 async def roll_back(transaction: Transaction, untold: Collection[Channel] = ()) -> None:

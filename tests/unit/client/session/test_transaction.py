@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from typing import Any
 
 import pytest
 
 from raybroker.client.session.session import SessionCore
+from raybroker.client.session.transaction import _tell_of_receipt
 from raybroker.errors import (
     ConnectionLostError,
     IllegalStateError,
@@ -474,3 +477,23 @@ def test_messages_that_come_while_a_commit_is_decided_belong_to_the_next_one() -
         assert sent(scripted.host) == [(1, b"a"), (2, b"b")]
 
     run(work)
+
+
+def test_a_receipt_that_is_cancelled_before_it_is_told_leaves_nothing_behind() -> None:
+    """As when a program ends: Python would say that a coroutine was never awaited."""
+
+    class Told:
+        async def call(self, op: str, args: dict[str, Any]) -> None:
+            raise AssertionError("nobody is told")
+
+    async def work() -> None:
+        channel: Any = Told()
+        task = asyncio.ensure_future(_tell_of_receipt(channel, {}))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        asyncio.run(work())
+        gc.collect()
+    assert [str(one.message) for one in said if "never awaited" in str(one.message)] == []
