@@ -149,7 +149,8 @@ class Copy:
         self._links.know(addresses)
 
     def found(self, copies: Iterable[str], min_in_sync: int = 0) -> None:
-        """Begin a log whose voters are these copies, all of which are new.  Raises ConfigError when this one is not."""
+        """Begin a log whose voters are these copies, all of which are new; told again, before anything is in it here,
+        nothing happens.  Raises ConfigError when this one is not new."""
         members = ReplicaSet(tuple(sorted(copies)), (), min_in_sync)
         with self._saving, self._lock:
             replica = self._replica

@@ -13,13 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+from raybroker.copies.copy import Copy
 from raybroker.model.errors import StoreError
 from raybroker.replication.replica_set import MemberChange
 from raybroker.store.journal.format import pack_entries
 from tests.unit.copies.disks import block
-from tests.unit.copies.rig import Group, Node
+from tests.unit.copies.rig import Group, Node, until
 
 WAITING_MAX = 8
+CONFIRMED_MIN = 11
+"""Batches of a seed, at least: clients go on until then when all is well again."""
 
 
 class Client(threading.Thread):
@@ -35,7 +38,7 @@ class Client(threading.Thread):
         self._rng = rng
 
     def run(self) -> None:
-        waiting: dict[int, tuple[int, object]] = {}
+        waiting: dict[int, tuple[int, Copy, int]] = {}
         while not self.over:
             copy = self.node.copy
             if copy is None or not copy.leads:
@@ -43,20 +46,22 @@ class Client(threading.Thread):
                 time.sleep(0.01)
                 continue
             self._next += 1
+            term, batch = copy.term, pack_entries([block(self._next, self._rng.choice((20, 3000)))])
             with suppress(StoreError):
-                waiting[self._next] = copy.append(pack_entries([block(self._next, self._rng.choice((20, 3000)))])), copy
+                waiting[self._next] = copy.append(batch), copy, term
             end = time.monotonic() + 0.2
             while len(waiting) >= WAITING_MAX and time.monotonic() < end:
                 self._look(waiting)
                 time.sleep(0.002)
             self._look(waiting)
 
-    def _look(self, waiting: dict[int, tuple[int, object]]) -> None:
-        copy = self.node.copy
-        for ordinal, (index, by) in list(waiting.items()):
-            if by is not copy or copy is None or not copy.leads:
+    def _look(self, waiting: dict[int, tuple[int, Copy, int]]) -> None:
+        """What was appended in a term and released in it is confirmed: an index says nothing of another term."""
+        for ordinal, (index, by, term) in list(waiting.items()):
+            released = by.released
+            if by is not self.node.copy or not by.leads or by.term != term:
                 del waiting[ordinal]
-            elif copy.released >= index and copy.leads:
+            elif released >= index:
                 self.confirmed[ordinal] = index
                 del waiting[ordinal]
 
@@ -141,6 +146,8 @@ class Chaos:
             node.io.full = True
             time.sleep(0.2)
             node.io.full = False
+            with node.runs.saving():
+                pass  # Whoever found it full has finished: the copy has ended for that, or goes on.
 
     def _wipe(self) -> None:
         """A disk is removed: only one, and only while the others are there and whole, as operators are told."""
@@ -148,6 +155,7 @@ class Chaos:
         self._begin()
         if self.lost:
             return
+        self._begin_ended()
         self.group.led()
         node = self.rng.choice(self.group.nodes)
         self.lost.append(node.runs.id)
@@ -160,10 +168,7 @@ class Chaos:
     def _heal(self) -> None:
         self._mend()
         self._begin()
-        for node in self.group.nodes:
-            if node.copy is not None and node.copy.status().trouble.startswith("the copy in"):
-                node.stop()  # It has ended because of its disk: its process begins again.
-        self._begin()
+        self._begin_ended()
         self.group.led()
         for lost in self.lost:
             here = {node.runs.id for node in self.group.nodes}
@@ -171,11 +176,19 @@ class Chaos:
             self._change(MemberChange.ADD, new)
             self._change(MemberChange.PROMOTE, new)
             self._change(MemberChange.REMOVE, lost)
+        until(lambda: sum(len(client.confirmed) for client in self.clients) >= CONFIRMED_MIN, "batches are confirmed")
         for client in self.clients:
             client.over = True
         for client in self.clients:
             client.join()
         self.group.agree()
+
+    def _begin_ended(self) -> None:
+        """A copy that has ended because of its disk: its process begins again."""
+        for node in self._running():
+            if node.runs.status().trouble.startswith("the copy in"):
+                node.stop()
+        self._begin()
 
     def _change(self, change: MemberChange, copy: str) -> None:
         end = time.monotonic() + 30

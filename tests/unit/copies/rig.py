@@ -124,24 +124,36 @@ class Wire(threading.Thread):
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.address: Address = self.listening.getsockname()[:2]
         self.target: Address | None = None
-        self.cut = False
         self.over = False
+        self._cut = False
+        self._way = threading.Lock()
+        """Held while something passes."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.listening, selectors.EVENT_READ)
         self._others: dict[socket.socket, socket.socket] = {}
+
+    @property
+    def cut(self) -> bool:
+        return self._cut
+
+    @cut.setter
+    def cut(self, cut: bool) -> None:
+        with self._way:
+            self._cut = cut
 
     def run(self) -> None:
         while not self.over:
             for key, _ in self._selector.select(0.02):
                 if key.fileobj is self.listening:
                     self._accept()
-                elif not self.cut and isinstance(key.fileobj, socket.socket):
+                elif isinstance(key.fileobj, socket.socket):
                     self._carry(key.fileobj)
             if self.cut:
                 time.sleep(0.01)
         for one in list(self._others):
             self._hang_up(one)
         self.listening.close()
+        self._selector.close()
 
     def _accept(self) -> None:
         came, _ = self.listening.accept()
@@ -162,8 +174,11 @@ class Wire(threading.Thread):
         if other is None:
             return
         try:
-            data = one.recv(1 << 16)
-            other.sendall(data)
+            with self._way:
+                if self._cut:
+                    return
+                data = one.recv(1 << 16)
+                other.sendall(data)
         except OSError:
             data = b""
         if not data:
@@ -212,6 +227,7 @@ class Node:
     def kill(self) -> None:
         """The power goes."""
         copy, self.copy = self.copy, None
+        self.group.lead_nowhere(self)
         if copy is not None:
             self.io.cut_power()
             with suppress(StoreError):
@@ -219,6 +235,7 @@ class Node:
 
     def stop(self) -> None:
         copy, self.copy = self.copy, None
+        self.group.lead_nowhere(self)
         if copy is not None:
             copy.shut_down()
 
@@ -251,6 +268,12 @@ class Group:
                     wire = self.wires[one.number, other.number]
                     wire.target = other.address
                     one.runs.know({other.runs.id: wire.address})
+
+    def lead_nowhere(self, gone: Node) -> None:
+        """The port of a node that does not run may be another one's by and by."""
+        for (_, to), wire in self.wires.items():
+            if to == gone.number:
+                wire.target = None
 
     def cut(self, *pairs: tuple[int, int]) -> None:
         for a, b in pairs:

@@ -43,7 +43,7 @@ def power_cut(group: Group) -> None:
     assert [node.runs.id for node in group.nodes] == ids
     assert not any(damages(node) for node in group.nodes), "no copy is damaged"
     assert min(node.runs.status().term for node in group.nodes) >= term, "no promise is forgotten"
-    leader = group.led(seconds=5)
+    leader = group.led()
     assert set(leader.runs.journal.live_ordinals()[1]) >= set(range(1, 13))
 
 
