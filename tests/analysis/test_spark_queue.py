@@ -50,6 +50,7 @@ def bodies(connection: Any, queue: str) -> list[Any]:
     return [message.body for message in connection.session().browser(queue)]
 
 
+@pytest.mark.long
 def test_a_batch_read_looks_and_a_batch_write_sends(spark: Any, broker: Any) -> None:
     connection, url = broker
     rows = spark.createDataFrame([(n, f"row {n}") for n in range(MESSAGES)], "n int, text string").repartition(3, "n")
@@ -113,6 +114,7 @@ def test_a_stream_that_fails_and_is_started_again_has_each_message_once_on_both_
     assert sorted(bodies(connection, "out")) == list(range(2 * MESSAGES))
 
 
+@pytest.mark.long
 def test_a_durable_subscription_is_a_stream_in_a_table(spark: Any, broker: Any, tmp_path: Path) -> None:
     connection, url = broker
     session = connection.session()

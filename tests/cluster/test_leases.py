@@ -52,6 +52,7 @@ def test_the_example_of_agents_loses_nothing_when_one_dies(cluster: Any) -> None
     assert found["again"] >= 1
 
 
+@pytest.mark.long
 def test_the_example_of_spot_nodes_loses_no_good_work(cluster: Any) -> None:
     """N8: by far more preemptions than redeliveryLimit allows failures"""
     found = spot_batch.run(documents=20, calls=3)
@@ -61,6 +62,7 @@ def test_the_example_of_spot_nodes_loses_no_good_work(cluster: Any) -> None:
     assert found["dead"] == 0
 
 
+@pytest.mark.long
 def test_the_example_of_rollouts_repeats_hardly_a_step(cluster: Any) -> None:
     """N7: what was done is not done again"""
     found = rollouts.run(rollouts=3, kills=2)

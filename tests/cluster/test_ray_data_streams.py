@@ -123,6 +123,7 @@ def test_a_killed_read_task_is_run_again_and_loses_and_doubles_nothing(filled: C
     assert filled() == []
 
 
+@pytest.mark.long
 def test_a_task_with_a_transformation_that_dies_once_loses_and_doubles_nothing(
     filled: Callable[[], list[int]], tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_write_task_that_dies_on_its_way_stores_each_row_once(
     assert list(bodies("raybroker-written")) == []
 
 
+@pytest.mark.long
 def test_a_queue_is_written_to_another_round_by_round(filled: Callable[[], list[int]]) -> None:
     read = source(until="stopped", round_messages=100, limit=MESSAGES).map(lambda row: {"twice": row["n"] * 2})
     with rb.connect() as connection:

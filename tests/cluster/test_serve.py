@@ -34,6 +34,7 @@ def test_the_example_loses_nothing_with_a_replica(serving: Any) -> None:
     assert found == {"documents": 60, "right": 60, "failed": "FAILURE", "dead": [[""]]}
 
 
+@pytest.mark.long
 def test_tasks_outlive_the_broker_and_its_host(serving: Any) -> None:
     from ray.serve.schema import TaskProcessorConfig
     from ray.serve.task_consumer import instantiate_adapter_from_config, task_consumer, task_handler
@@ -72,6 +73,7 @@ def test_tasks_outlive_the_broker_and_its_host(serving: Any) -> None:
     processor.disconnect()
 
 
+@pytest.mark.long
 def test_replicas_come_from_none_when_the_broker_tells_of_a_task(serving: Any) -> None:
     from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
     from ray.serve.schema import TaskProcessorConfig
@@ -113,6 +115,7 @@ def running(name: str) -> int:
     return sum(count for one in found.values() for state, count in one.replica_states.items() if state == "RUNNING")
 
 
+@pytest.mark.long
 def test_results_are_found_on_whichever_broker_they_are(own_ray: str, tmp_path: Path) -> None:
     from ray.serve.schema import TaskProcessorConfig
 

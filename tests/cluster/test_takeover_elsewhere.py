@@ -113,6 +113,7 @@ def test_a_client_from_outside_goes_on_and_has_what_the_lost_broker_confirmed(no
         assert bodies(take(direct.session().consumer("orders"), 1)) == ["to the successor"]
 
 
+@pytest.mark.long
 def test_a_successor_whose_process_ends_is_started_again_as_itself(cluster: Any) -> None:
     with rb.connect(cluster=CLUSTER, broker="b2", **PATIENT) as connection:
         producer = connection.session().producer("again")
@@ -129,6 +130,7 @@ def test_a_successor_whose_process_ends_is_started_again_as_itself(cluster: Any)
     assert row["broker"] == "b2"
 
 
+@pytest.mark.long
 def test_a_broker_that_was_stopped_for_a_while_ends_and_adds_nothing(nodes: Nodes, cluster: Any) -> None:
     """What it would have done with the send that reached it is refused by the database; all else is there once."""
     stand_by()
@@ -160,6 +162,7 @@ def test_a_broker_that_was_stopped_for_a_while_ends_and_adds_nothing(nodes: Node
         until(lambda: state() == (2, "OPERATING", "UP"))
 
 
+@pytest.mark.long
 def test_a_broker_that_is_drained_goes_on_elsewhere_and_its_clients_with_it(cluster: Any) -> None:
     """b3 runs beside b1 by now; b2 too, or beside b3 where it was taken over last."""
     stand_by()
