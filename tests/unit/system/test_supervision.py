@@ -14,13 +14,17 @@ from raybroker.system.supervision import FIRST_S, MOST_S, RECENT_S, Supervisor
 
 
 class Clock:
-    """One that a test sets, and the pauses that were slept."""
+    """One that a test sets, and the pauses slept in its thread; brokers of other tests may sleep elsewhere."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.slept: list[float] = []
+        self._thread, self._sleep = threading.get_ident(), asyncio.sleep
 
     async def sleep(self, seconds: float) -> None:
+        if threading.get_ident() != self._thread:
+            await self._sleep(seconds)
+            return
         self.slept.append(seconds)
         self.now_s += seconds
 
