@@ -164,9 +164,10 @@ class Copy:
             self._replica = self._loaded()
 
     def report(self) -> CopyReport:
-        """Return what whoever looks for a leader has to know."""
+        """Return what whoever looks for a leader has to know; a copy that has ended cannot lead."""
         with self._lock:
-            return self._replica.report()
+            found = self._replica.report()
+            return found._replace(fit=found.fit and not self._over)
 
     def lead(self) -> None:
         """Ask the others for their promise; an event says what came of it."""

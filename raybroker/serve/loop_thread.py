@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from raybroker.model.errors import IllegalStateError
+from raybroker.transport.loops import run_until_stopped
 
 T = TypeVar("T")
 
@@ -21,15 +22,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=run_until_stopped, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start ``work`` on the loop; raises IllegalStateError once it has been closed."""
@@ -55,16 +49,6 @@ class LoopThread:
         """End the loop; what runs there is cancelled."""
         if self.loop.is_closed() or not self._thread.is_alive():
             return
-        self.loop.call_soon_threadsafe(self._cancel_and_stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(END_S)
-
-    def _cancel_and_stop(self) -> None:
-        left = asyncio.all_tasks(self.loop)
-        for task in left:
-            task.cancel()
-        if not left:
-            self.loop.stop()
-            return
-        gone = asyncio.gather(*left, return_exceptions=True)
-        gone.add_done_callback(lambda _: self.loop.stop())

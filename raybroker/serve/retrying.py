@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raybroker.client.listener.handler import doubled_ms
+
 
 class Retrying(NamedTuple):
     """The rules of one task processor.
@@ -21,8 +23,7 @@ class Retrying(NamedTuple):
         """The pause before a task is tried again that failed ``retries`` times before; None: it has failed for good."""
         if self.most is not None and retries >= self.most:
             return None
-        first, longest = self.backoff_s
-        return int(min(first * 2.0 ** min(retries, 64), longest) * 1000)
+        return doubled_ms(*self.backoff_s, retries)
 
     def is_lost(self, deliveries: int) -> bool:
         """Whether a task is given up that is delivered so many times now, since each replica before has died with it.

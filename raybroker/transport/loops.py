@@ -32,6 +32,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop in this thread until it is stopped; what is left there is cancelled then, and the loop closed."""
+    with asyncio.Runner(loop_factory=lambda: loop):
+        loop.run_forever()
+
+
 call_running: Final = uvloop.Loop.call_soon_threadsafe
 """``call_running(loop, callback)`` is ``loop.call_soon_threadsafe`` while the loop runs, which is not noted."""
 _call_soon = uvloop.Loop.call_soon

@@ -71,7 +71,7 @@ LAWS: dict[str, Law] = {
     # What Ray Data and Spark have alike, and so without either.
     "tabular": law("client model system", "pyarrow"),
     # Ray Serve's task processors: its classes, over the handles. Replicas are Serve's own, and no actor is made here.
-    "serve": law("client content model system", "ray"),
+    "serve": law("client content model system transport", "ray"),
     # The source and the sink of Spark, for pipelines outside Ray.
     "spark": law("client model system tabular", "pyspark"),
     # Programs for readers of the manual, on public names alone.

@@ -72,7 +72,12 @@ class Retries(NamedTuple):
             return session_ms
         first, longest = self.backoff if isinstance(self.backoff, tuple) else (self.backoff, BACKOFF_LONGEST_S)
         first = BACKOFF_FIRST_S if first is None else first
-        return int(min(first * 2.0 ** min(max(attempt, 1) - 1, 64), max(first, longest)) * 1000)
+        return doubled_ms(first, max(first, longest), max(attempt, 1) - 1)
+
+
+def doubled_ms(first_s: float, longest_s: float, times: int) -> int:
+    """A pause that has been doubled so many times, up to a longest one."""
+    return int(min(first_s * 2.0 ** min(times, 64), longest_s) * 1000)
 
 
 def _types(name: str, value: object) -> Types:

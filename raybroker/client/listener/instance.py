@@ -20,6 +20,7 @@ from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Verdict, give_up, judge, reason_of, report, require_result
 from raybroker.client.listener.listener import Listener
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.transport.loops import run_until_stopped
 
 if TYPE_CHECKING:
     from raybroker.client.blocking.handles import Connection, Consumer, Session
@@ -74,7 +75,9 @@ class Instance:
         with self._lock:
             if self._loop is None:
                 self._loop = loop = asyncio.new_event_loop()
-                threading.Thread(target=_run_loop, args=(loop,), name="raybroker-listener-loop", daemon=True).start()
+                threading.Thread(
+                    target=run_until_stopped, args=(loop,), name="raybroker-listener-loop", daemon=True
+                ).start()
         done: Future[None] = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop)
         done.result()
 
@@ -338,12 +341,6 @@ class _Worker:
     def _give_up(self, message: Message, verdict: Verdict, *, batched: bool = False) -> None:
         core = self._session._core
         core.connection.io.run(give_up(core, message, verdict, batched=batched))
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped; what calls have left behind there is cancelled then."""
-    with asyncio.Runner(loop_factory=lambda: loop):
-        loop.run_forever()
 
 
 async def _awaited(result: Awaitable[object]) -> None:

@@ -46,9 +46,11 @@ class Checkpoints:
     def drop(self, ordinal: int, mask: int) -> None:
         """The messages are settled."""
         block = self.by_block.get(ordinal)
-        for index in pk.indexes(mask) if block is not None else ():
-            self.nbytes -= len(block.pop(index, b"")) if block is not None else 0
-        if block is not None and not block:
+        if block is None:
+            return
+        for index in pk.indexes(mask):
+            self.nbytes -= len(block.pop(index, b""))
+        if not block:
             del self.by_block[ordinal]
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:

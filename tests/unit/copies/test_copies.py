@@ -226,6 +226,13 @@ def test_a_full_disk_of_one_copy_stops_nobody(make: Make) -> None:
     assert full.runs.status().trouble == ""
 
 
+def test_a_copy_that_has_ended_is_not_asked_to_lead(make: Make) -> None:
+    leader = make().led()
+    assert leader.runs.report().fit
+    leader.runs.shut_down()
+    assert not leader.runs.report().fit
+
+
 def test_a_leader_takes_no_batch_that_its_disk_has_no_room_for(make: Make) -> None:
     from raybroker.model.errors import StoreFullError
 
