@@ -65,9 +65,11 @@ def _told(twin: TwinView, queue: TwinDeliveryQueue, attachment: int, holder: Hol
     if unused is not None:
         found.append(Drained(attachment, unused, holder.next_tag))
     passed, until = twin.passed_over.get(queue.number, (0, 0))
-    if attachment == passed and 0 < until - twin.now <= PASSED_OVER_MS:
-        return found  # What it has given back is for others first.
     ready = Ready(attachment, holder.next_tag)
+    # What it has given back is for others first; others may come before the wake-up, in the last millisecond of that.
+    wakes = until == twin.now and ready in told
+    if attachment == passed and 0 <= until - twin.now <= PASSED_OVER_MS and not wakes:
+        return found
     if holder.armed and _waits_for(twin, queue, holder):
         holder.armed = False
         found.append(ready)

@@ -29,7 +29,7 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.outcome import Recall
 from raybroker.model.definitions import pauses
 
-SHARED_AFTER_MS: Final = 50
+SHARED_AFTER_MS: Final = 20
 """So long a consumer is idle, and another one holds many messages, before some of them are taken back for it."""
 LOOK_MS: Final = 10
 """Least time between two looks at who is idle. Each may need a wake-up, so that consumers in full work, which are idle

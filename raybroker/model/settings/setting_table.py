@@ -301,7 +301,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             unit="messages", low=0, high=INT_MAX, unlimited=True, reload=_LIVE, only="topic"),
     Setting("prefetchRecall", "enum", "Default", "destination",
             "Whether messages that a consumer has prefetched and its application has not begun are taken back for "
-            "another consumer that has been idle for 50 ms; they do not count as delivered. Default: of consumers "
+            "another consumer that has been idle for 20 ms; they do not count as delivered. Default: of consumers "
             "whose limit nobody has set, while they hold 4 or more, without those of a unit of order. Always: also of "
             "those with a prefetch of their own or under a consumerFlowLimit, down to the message in work, and whole "
             "units of order of which none is begun. Never: each keeps what it got.",
