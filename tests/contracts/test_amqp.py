@@ -271,6 +271,43 @@ def test_a_drain_finds_what_was_just_given_back(rig: AmqpRig, peer: AmqpPeer) ->
     assert peer.drain(link, 5) == []
 
 
+def test_what_was_asked_for_credit_that_is_taken_back_is_for_others(rig: AmqpRig, peer: AmqpPeer) -> None:
+    name, other = rig.name(), rig.peer(container=rig.name())
+    link = peer.receiver(name, credit=5)
+    link.grant(2)
+    assert peer.nothing()
+    producer = rig.inside.session().producer(name)
+    for number in range(5):
+        producer.send(str(number))
+    first = peer.receive(2)
+    assert bodies(first) == ["0", "1"]
+    assert peer.nothing()
+    other.receiver(name)
+    assert bodies(other.receive(3)) == ["2", "3", "4"]
+    peer.settle(first)
+
+
+def test_a_rollback_with_messages_ahead_begins_with_the_oldest(rig: AmqpRig, peer: AmqpPeer) -> None:
+    """As Qpid JMS does it: credit and drain in one read, a rollback, and what had come ahead is released."""
+    name, coordinator = rig.name(), peer.coordinator()
+    producer = rig.inside.session().producer(name)
+    for number in range(12):
+        producer.send(str(number))
+    link = peer.receiver(name, credit=2)
+    for _ in range(6):
+        transaction = peer.declare(coordinator)
+        first = peer.receive(2)
+        assert bodies(first) == ["0", "1"]
+        peer.settle(first, TransactionalState(transaction, ACCEPTED))
+        link.grant(2)
+        ahead = peer.drain(link, 2)
+        assert bodies(ahead) == ["2", "3"]
+        peer.discharge(coordinator, transaction, fail=True)
+        peer.settle(ahead, AmqpReleased())
+        link.grant(2)
+        peer.flush()
+
+
 def test_a_browser_finds_everything_and_takes_nothing(rig: AmqpRig, peer: AmqpPeer) -> None:
     name = rig.name()
     peer.send(peer.sender(name), *(message(n, named={"n": n}) for n in range(4)))

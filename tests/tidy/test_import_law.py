@@ -161,6 +161,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/amqp/messages.py": (law("client"), "messages are those of the client"),
     "raybroker/services/amqp/outgoing.py": (law("client"), "a link on which clients receive is a consumer"),
     "raybroker/services/amqp/session.py": (law("client"), "links are producers and consumers"),
+    "raybroker/services/amqp/supply.py": (law("client"), "a link on which clients receive is a consumer"),
     "raybroker/services/amqp/transaction.py": (law("client"), "a transaction is that of a session"),
     "raybroker/services/stomp/broker.py": (law("client"), "a STOMP client has a connection of the client"),
     "raybroker/services/stomp/session.py": (law("client"), "STOMP is carried out with the handles of the client"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from typing import Any, Final
 
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
@@ -22,8 +21,9 @@ from raybroker.client.session.session import ACKNOWLEDGE, settle_many
 from raybroker.model.errors import BrokerError, MessageFormatError
 from raybroker.services.amqp.client import AmqpClient
 from raybroker.services.amqp.conditions import LOG
-from raybroker.services.amqp.limits import BATCH_BYTES, DRAIN_TIMEOUT_S, LINK_MESSAGES_MAX
+from raybroker.services.amqp.limits import BATCH_BYTES, LINK_MESSAGES_MAX
 from raybroker.services.amqp.messages import MessageWriter, inflated_bytes
+from raybroker.services.amqp.supply import UNSEEN, LinkSupply
 from raybroker.services.gateways.answers import SMALL_BYTES
 from raybroker.wire.amqp.events import DispositionReceived
 from raybroker.wire.amqp.links import SendingLink
@@ -35,7 +35,6 @@ from raybroker.wire.amqp.performatives import (
     TransactionalState,
 )
 
-UNSEEN: Final = "unseen"
 FAIL: Final = "fail"
 REJECT: Final = "reject"
 
@@ -103,7 +102,7 @@ class OutgoingLink:
         self._keys = itertools.count()
         self._unsettled: dict[int, Message] = {}
         self._wake = asyncio.Event()
-        self._arrival: Future[None] | None = None
+        self._supply = None if isinstance(consumer, AmqpBrowser) else LinkSupply(consumer, self._arrived)
         self._delivering: asyncio.Task[Any] | None = None
         self._ended: Callable[[BaseException], object] = lambda error: None
 
@@ -124,10 +123,11 @@ class OutgoingLink:
 
     async def _deliver(self) -> None:
         try:
-            consumer = self._consumer
-            await (
-                self._deliver_browsed(consumer) if isinstance(consumer, AmqpBrowser) else self._deliver_all(consumer)
-            )
+            consumer, supply = self._consumer, self._supply
+            if isinstance(consumer, AmqpBrowser):
+                await self._deliver_browsed(consumer)
+            elif supply is not None:
+                await self._deliver_all(consumer, supply)
         except BrokerError as error:
             self._ended(error)
 
@@ -135,54 +135,37 @@ class OutgoingLink:
         """Messages that the client may get now."""
         return min(self.link.credit, LINK_MESSAGES_MAX, max(self._client.limits.unsettled_max - self.unsettled, 0))
 
-    async def _deliver_all(self, consumer: AnyConsumer) -> None:
+    async def _deliver_all(self, consumer: AnyConsumer, supply: LinkSupply) -> None:
         link, output = self.link, self._client.output
         while not consumer.closed:
             self._wake.clear()
-            consumer.want(self._most())
+            await supply.ask_for(self._most)
             async with output.turn:
                 sent = await self._send_some(consumer.take_one)
+            supply.sent(sent)
             if sent:
                 continue
             if link.draining and link.credit and not link.lane.waiting:
-                await self._drain(consumer)
+                await self._drain(consumer, supply)
                 continue
-            await self._wait(consumer)
+            if not link.lane.waiting and self._most():
+                supply.wait()
+            await self._wake.wait()
 
-    async def _drain(self, consumer: AnyConsumer) -> None:
+    async def _drain(self, consumer: AnyConsumer, supply: LinkSupply) -> None:
         """Answer a drain: what the broker has for it is sent before."""
-        try:
-            async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                await consumer.drain()
-        except TimeoutError:
-            LOG.warning("[B2225] the broker did not say in %g s whether there is more for a drain", DRAIN_TIMEOUT_S)
-        output = self._client.output
+        await supply.come_to_rest()
+        link, output = self.link, self._client.output
         async with output.turn:
             sent = await self._send_some(consumer.take_one)
-        if not sent and self.link.draining and not self.link.lane.waiting:
-            self.link.drained()
+        supply.sent(sent)
+        if not sent and link.draining and not link.lane.waiting:
+            supply.nothing_asked()
+            link.drained()
             output.flush()
 
-    async def _wait(self, consumer: AnyConsumer) -> None:
-        """Wait for a message, if the client may have one, or for :meth:`wake`."""
-        if not self.link.lane.waiting and self._most():
-            if self._arrival is None or self._arrival.done():
-                self._arrival = consumer.arrival_future()
-                self._arrival.add_done_callback(self._arrived)
-        elif not self.link.credit:
-            self._give_back(consumer)
-        await self._wake.wait()
-
-    def _arrived(self, arrival: Future[None]) -> None:
+    def _arrived(self) -> None:
         self._client.output.loop.call_soon_threadsafe(self._wake.set)
-
-    def _give_back(self, consumer: AnyConsumer) -> None:
-        """The client has taken its credit back: others may have what came for it."""
-        left = []
-        while (message := consumer.take_one()) is not None:
-            left.append(message)
-        if left:
-            settle_many(left, UNSEEN)
 
     async def _deliver_browsed(self, browsed: AmqpBrowser) -> None:
         link, output = self.link, self._client.output

@@ -384,9 +384,10 @@ class CreditPool:
                 self._recall(other)
 
     def _recall(self, share: Share) -> None:
-        """Take standing credit back; until the member has said so, it may send all of it."""
+        """Take back the credit of a member; until it has said so, it may send all of it, and gets no more."""
         share.standing = False
         share.recalling = True
+        self.wanting.pop(share, None)  # What it was granted before its answer came, the answer would void.
         self._last, self._streak = None, 0
         if self.style == "prefetch" and self.limit > 0:
             self._grant(share, max(self.limit - share.used, 0))

@@ -144,3 +144,23 @@ def test_a_drain_waits_for_the_answer_to_what_was_asked_before_it() -> None:
         assert not pool.granted
 
     in_loop(work)
+
+
+def test_a_drain_asks_no_more_of_a_member_that_has_not_answered() -> None:
+    """What it was granted beside the drain would come, and the answer to the drain would say that it does not."""
+
+    def work(loop: asyncio.AbstractEventLoop) -> None:
+        members, drained = Members(2), loop.create_future()
+        pool, (one, other) = members.pool, members.shares
+        pool.leave(other)
+        pool.wish.count = 2
+        pool.ready(one)
+        pool.start_drain(drained)
+        assert members.grants() == [(0, 0, False)]
+        pool.drained(one)
+        assert members.grants() == [(0, 2, False)], "its answer says nothing of what it is granted now"
+        one.arrived(2)
+        assert drained.done()
+        assert (pool.granted, members.grants()) == (0, [])
+
+    in_loop(work)
