@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from raybroker.config.layers import variable
@@ -25,10 +25,11 @@ class _Stepping:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def commit(self, entries: Sequence[LogEntry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> Callable[[], None] | None:
         failpoint("store.commit")
-        self._store.commit(entries)
+        noted = self._store.commit(entries)
         failpoint("store.committed")
+        return noted
 
     def maintain(self, budget_bytes: int) -> bool:
         failpoint("store.maintain")

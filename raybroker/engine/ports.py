@@ -90,8 +90,12 @@ class Store(Protocol):
         holds within each destination."""
         ...
 
-    def commit(self, entries: Sequence[LogEntry]) -> None:
-        """Write one batch and return when it is durable: all of it survives a crash, or none of it."""
+    def commit(self, entries: Sequence[LogEntry]) -> Callable[[], None] | None:
+        """Write one batch and return when it is durable: all of it survives a crash, or none of it.
+
+        Gives back what notes that it is durable, so that its loss would be noticed: to be called in the same thread
+        once those who wait are told.  The next ``commit`` and ``maintain`` do it else.
+        """
         ...
 
     def read(self, destination: int, ordinal: int) -> bytes:

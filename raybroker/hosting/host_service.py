@@ -262,6 +262,7 @@ class HostService(HostPort):
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
                 release=self.service.turn.release,
+                behind=loop.call_soon,
                 copies=self._storage.copies,
             )
             clock = self.host.clock

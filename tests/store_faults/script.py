@@ -29,6 +29,8 @@ EMPTIED_AT, EMPTIED_EVERY = 23, 100
 
 It is rare, so that logs grow to several segments in between, of which most have something live in them.
 """
+UNMARKED_EVERY = 7
+"""After so many operations the host is busy again before it has noted how far its log is durable."""
 IDLE_EVERY = 4
 """After so many operations the host has a moment without work, in which it gives space back."""
 Live = dict[tuple[int, int], int]
@@ -151,6 +153,8 @@ class Host:
     def __init__(self, journal: Journal, seed: int) -> None:
         self.journal = journal
         self.model = Model(seed)
+        self._mark: Callable[[], None] | None = None
+        """Notes that the last operation is durable."""
         self._recover()
 
     def _recover(self) -> None:
@@ -187,13 +191,16 @@ class Host:
         operation = self.model.next()
         if started is not None:
             started(operation.number)
-        self.journal.commit(operation.entries())
+        self._mark = self.journal.commit(operation.entries())
         self.model.apply(operation)
         return operation.number
 
     def settle(self) -> None:
         """What an engine does after the acknowledgement."""
         operation_live = self.model.live
+        marked = self.model.number % UNMARKED_EVERY != 0
+        if marked and self._mark is not None:
+            self._mark()
         for destination in {key[0] for key in self._freed()}:
             self.journal.free(destination, [o for d, o in self._freed() if d == destination])
         if self.model.number % COMPACT_EVERY == 0 and not self.journal.compacting:
@@ -202,7 +209,8 @@ class Host:
         if idle or self.journal.checkpoint_due():
             state = [self.model.number, [[d, o, n] for (d, o), n in operation_live.items()]]
             self.journal.commit([LogEntry(CHECKPOINT, 0, 0, json.dumps(state).encode())])
-        self.journal.maintain(8 << 10)
+        if marked:
+            self.journal.maintain(8 << 10)
 
     def _freed(self) -> list[tuple[int, int]]:
         index = self.journal._index

@@ -131,6 +131,11 @@ def release_each(group: Sequence[Done]) -> None:
         done()
 
 
+def call_at_once(action: Done) -> None:
+    """Call it: for engines whose callbacks leave at once what they write."""
+    action()
+
+
 class InlineCommitter:
     """Commits in the caller's thread: for stores that do not wait for a disk."""
 
@@ -171,6 +176,7 @@ class EngineCalls(NamedTuple):
     failed    the store has failed, and nothing is committed any more
     full      the store has no room for what is next
     release   calls those who wait for one group, in order, in the engine's thread
+    behind    runs a callable there when what those have written has left
     copies    of the log on other nodes; None: there are none
     """
 
@@ -180,13 +186,14 @@ class EngineCalls(NamedTuple):
     failed: Callable[[BrokerError], None]
     full: Callable[[StoreFullError], None]
     release: Callable[[Sequence[Done]], None] = release_each
+    behind: Callable[[Done], object] = call_at_once
     copies: LogCopies | None = None
 
 
 class MeasuredStore:
     """A store whose commits are measured; one is in flight at a time."""
 
-    __slots__ = ("_monotonic_ns", "_store", "last_ns", "meter")
+    __slots__ = ("_monotonic_ns", "_note", "_store", "last_ns", "mark_due", "meter")
 
     def __init__(self, store: Store, monotonic_ns: Callable[[], int]) -> None:
         self._store = store
@@ -194,16 +201,26 @@ class MeasuredStore:
         self.meter = CommitMeter()
         self.last_ns = 0
         """How long the last commit took."""
+        self.mark_due = False
+        """The engine's thread is to call :meth:`note_durable`."""
+        self._note: Done | None = None
+        """What notes that the last commit is durable."""
 
     def commit(self, entries: Sequence[LogEntry], size: int, batches: int) -> None:
         """Raises what the store raises; then nothing is counted."""
         began = self.meter.began_ns = self._monotonic_ns()
         try:
-            self._store.commit(entries)
+            self._note = self._store.commit(entries)
         finally:
             self.meter.began_ns = 0
         took = self.last_ns = self._monotonic_ns() - began
         self.meter.count(took, size, batches)
+
+    def note_durable(self) -> None:
+        """Have the store note that the last commit is durable, once."""
+        note, self._note = self._note, None
+        if note is not None:
+            note()
 
     def maintain(self, budget_bytes: int) -> bool:
         """Do what the store does."""
@@ -318,7 +335,7 @@ class ThreadCommitter:
     def __init__(
         self, store: Store, engine: EngineCalls, monotonic_ns: Callable[[], int], *, inline: bool = True
     ) -> None:
-        self._store = MeasuredStore(store, monotonic_ns)
+        self._measured = MeasuredStore(store, monotonic_ns)
         self._engine = engine
         self._here = InlineLimit(INLINE_NS_MAX if inline else -1)
         self._waiting = CommitQueue()
@@ -343,7 +360,7 @@ class ThreadCommitter:
     @property
     def meter(self) -> CommitMeter:
         """What commits took and brought."""
-        return self._store.meter
+        return self._measured.meter
 
     def submit(self, entries: Sequence[LogEntry], done: Done) -> None:
         """Called in the engine's thread only."""
@@ -389,7 +406,9 @@ class ThreadCommitter:
 
     def _may_commit_here(self) -> bool:
         return (
-            not self._busy and not self._waiting.stalled and self._here.allows(self.pending_bytes, self._store.last_ns)
+            not self._busy
+            and not self._waiting.stalled
+            and self._here.allows(self.pending_bytes, self._measured.last_ns)
         )
 
     def _commit_here(self) -> None:
@@ -405,9 +424,23 @@ class ThreadCommitter:
             self._here.count_group(size)
         if not self._commit(group, self._engine.failed, self._engine.full, size):
             return
-        self._here.took(self._store.last_ns)
+        self._here.took(self._measured.last_ns)
         self._committed.append((group, size, self._entry()))
         self._finish()
+        # Nobody waits for that, and who sends one message after the other does wait for the confirmation.
+        if not self._measured.mark_due:
+            self._measured.mark_due = True
+            self._engine.behind(self._note_durable)
+
+    def _note_durable(self) -> None:
+        self._measured.mark_due = False
+        try:
+            with self._lock:
+                # The thread has the store, or is about to: it notes what it finds.
+                if not (self._busy or self._closing or self._dead or (self._waiting and not self._armed)):
+                    self._measured.note_durable()
+        except Exception as error:  # noqa: BLE001 - a store that cannot be written is at its end
+            self._die(error, self._engine.failed)
 
     # ---- in the thread ---------------------------------------------------------------------------------------------
 
@@ -459,9 +492,10 @@ class ThreadCommitter:
         self._engine.post(lambda: self._engine.full(reason))
 
     def _tidy_up(self, *, always: bool = False) -> bool:
-        """Reclaim space while nobody waits for a commit."""
+        """Note how far the store is durable, and reclaim space while nobody waits for a commit."""
         try:
-            while (always or not self._waiting) and not self._closing and self._store.maintain(MAINTAIN_BYTES):
+            self._measured.note_durable()
+            while (always or not self._waiting) and not self._closing and self._measured.maintain(MAINTAIN_BYTES):
                 pass
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             self._die(error, self._post_failed)
@@ -486,7 +520,7 @@ class ThreadCommitter:
         entries = group[0][0] if len(group) == 1 else [entry for batch, _, _ in group for entry in batch]
         try:
             if entries:  # What waits for nothing but its turn says nothing about the disk.
-                self._store.commit(entries, size, len(group))
+                self._measured.commit(entries, size, len(group))
                 self._waiting.stalled = False
         except StoreFullError as error:
             if self._closing:

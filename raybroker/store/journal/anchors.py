@@ -5,11 +5,12 @@ files written in turn, whole, each synced before anything relies on it; the one 
 changing the set of segments needs no rename, no directory sync and, the files being allocated beforehand, no room: a
 full disk can still be cleaned up.
 
-The *commit mark* says "everything before sequence S was durable".  It is written after each sync and not synced itself:
-a power cut may leave an older one, which is still true; after the death of only the process it is exact.  The mark
-distinguishes a tail that was never acknowledged (cut silently) from one that was (damage, named).  Two slots in two
-sectors, written in turn, survive a torn write.  The mark also names the generation of the manifest, so that falling
-back to the older manifest because the newer is unreadable is noticed unless the newer was still being written.
+The *commit mark* says "everything before sequence S was durable".  It is written after each sync, behind the
+confirmations, and not synced itself: a power cut may leave an older one, which is still true, and after the death of
+only the process it may lack the last batch.  The mark distinguishes a tail that was never acknowledged (cut silently)
+from one that was (damage, named).  Two slots in two sectors, written in turn, survive a torn write.  The mark also
+names the generation of the manifest, so that falling back to the older manifest because the newer is unreadable is
+noticed unless the newer was still being written.
 """
 
 from __future__ import annotations

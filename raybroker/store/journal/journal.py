@@ -154,21 +154,24 @@ class Journal:
                 " before there is room"
             )
 
-    def commit(self, entries: Sequence[LogEntry]) -> None:
-        """Write one batch; on return it is durable.
+    def commit(self, entries: Sequence[LogEntry]) -> Callable[[], None] | None:
+        """Write one batch; on return it is durable.  Gives back what writes the commit mark, see ``log``.
 
         StoreFullError: nothing was written and the store lives on (a batch without blocks may still succeed, and one
         with only a checkpoint makes room for more).  Any other StoreError: the store is dead, nothing of the batch may
         be acknowledged.
         """
         self._check()
-        if entries:
-            self._commit(pack_entries(entries), entries)
+        if not entries:
+            return None
+        self._commit(pack_entries(entries), entries)
+        return self._log.write_mark if self._log.syncs.each else None
 
     def commit_packed(self, packed: Packed) -> None:
         """Do what :meth:`commit` does, with a batch that is packed, and whose payloads all go into the log itself."""
         self._check()
         self._commit(packed, ())
+        self._log.write_mark()
 
     def _commit(self, packed: Packed, entries: Sequence[LogEntry]) -> None:
         if packed.compressed:
@@ -336,6 +339,7 @@ class Journal:
     def maintain(self, budget_bytes: int) -> bool:
         """Remove dead segments, copy survivors out of sparse ones, prepare the next file: a step of that many bytes."""
         self._check()
+        self._log.write_mark()
         if self._work:
             self._work = False
             if self._reclaimer.step(self._checkpoint, budget_bytes):

@@ -2,7 +2,8 @@
 
 The order of writes makes every crash recoverable:
 
-    append   batch into the active segment, one fdatasync, then the commit mark (not synced)
+    append   the commit mark of the batch before, unless that was written; batch into the active segment, one fdatasync
+    mark     the commit mark (not synced), behind the confirmations of the batch
     roll     take an allocated file; summary into the old segment, sync; header into the new file, sync;
              manifest naming both, sync; only then batches into the new segment
     retire   (a sync if commits do not sync: copies must be durable before what they were copied from goes)
@@ -93,6 +94,8 @@ class LogWriter:
         """Sealed segments with room behind their summary."""
         self._fd = -1
         self._durable_seq = 0
+        self._unmarked = False
+        """A batch is durable, and no commit mark says so yet."""
         self.segments = segments
         self.dead: str | None = None
         self.commits = 0
@@ -148,6 +151,8 @@ class LogWriter:
         """
         if self.dead is not None:
             self.check()
+        if self._unmarked:
+            self.write_mark()
         segment, nbytes = self.active, packed.nbytes
         end = segment.data_end + nbytes + segment.summary_bytes + packed.summary_bytes
         if (end > segment.room_end and not self._extend(end)) or (
@@ -184,11 +189,22 @@ class LogWriter:
             self.commits += 1
             if self.syncs.each:
                 self._durable_seq = segment.next_seq
-                self._mark.advance(segment.next_seq, segment.number, segment.data_end)
+                self._unmarked = True
         # Whatever it was, nobody knows how much of the batch is on the disk.
         except BaseException as error:
             raise self.died(error) from error
         return segment, base
+
+    def write_mark(self) -> None:
+        """Note how far the log is durable, if a batch has become so since; nobody waits for that, since recovery allows
+        for an older mark."""
+        if self._unmarked and self.dead is None:
+            self._unmarked = False
+            active = self.active
+            try:
+                self._mark.advance(self._durable_seq, active.number, active.data_end)
+            except OSError as error:
+                raise self.died(error) from error
 
     def retire(self, segments: Iterable[Segment]) -> None:
         """Take dead segments out of the log and free their files."""
@@ -442,6 +458,7 @@ class LogWriter:
         )
 
     def _write_mark(self) -> None:
+        self._unmarked = False
         self._mark.write(self._mark_now())
 
     def died(self, error: BaseException) -> StoreError:

@@ -39,9 +39,13 @@ class Engine:
         self.stored: list[LogEntry] = []
         self.asked = 0
         self.turn: list[Callable[[], Any]] = []
+        self.later: list[Callable[[], Any]] = []
+        """For when the engine has written what it has to write."""
         self.posted: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self.tidied: queue.SimpleQueue[str] = queue.SimpleQueue()
         """The threads that tidied up."""
+        self.marks: list[tuple[str, int]] = []
+        """By whom the store was marked, and how many entries it had."""
         self._submitted = 0
         store: Any = self
         calls = EngineCalls(
@@ -50,6 +54,7 @@ class Engine:
             relieved=self._relieved,
             failed=self.failures.append,
             full=self._full,
+            behind=self.later.append,
         )
         self.committer = ThreadCommitter(store, calls, lambda: self.now_ns)
 
@@ -71,7 +76,7 @@ class Engine:
     def _relieved(self) -> None:
         self.relieved += 1
 
-    def commit(self, entries: Sequence[LogEntry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> Callable[[], None]:
         """The store's."""
         assert self.free.wait(PATIENCE_S)
         self.threads.append("own" if threading.current_thread().name == "raybroker-commit" else "engine")
@@ -85,6 +90,13 @@ class Engine:
         if any(entry.kind == CHECKPOINT for entry in entries):
             self.room = LARGE if self.room >= 0 else -1
         self.stored += entries
+        return self.mark
+
+    def mark(self) -> None:
+        """What a commit leaves to be done."""
+        if self.fails:
+            raise StoreError("the disk is gone")
+        self.marks.append((threading.current_thread().name, len(self.stored)))
 
     def maintain(self, budget_bytes: int) -> bool:
         self.tidied.put(threading.current_thread().name)
@@ -345,3 +357,50 @@ def test_what_still_finds_no_room_at_the_end_has_failed() -> None:
     while not engine.failures:
         engine.posted.get(timeout=PATIENCE_S)()
     assert (engine.done, [str(failure) for failure in engine.failures]) == ([], ["no room"])
+
+
+def test_the_store_is_marked_behind_the_confirmations_once_for_all_of_a_turn() -> None:
+    with running() as engine:
+        for nbytes in (SMALL, SMALL):
+            engine.submit(nbytes)
+            engine.go_on()
+        assert (engine.done, engine.marks) == ([0, 1], []), "who waits is told first"
+        (mark,) = engine.later
+        mark()
+        assert engine.marks == [(threading.current_thread().name, 2)]
+        engine.later.clear()
+        engine.submit(SMALL)
+        engine.go_on()
+        assert len(engine.later) == 1
+
+
+def test_the_thread_marks_what_it_has_committed() -> None:
+    with running() as engine:
+        assert engine.commits(LARGE) == "own"
+        until(lambda: engine.marks == [("raybroker-commit", 1)])
+        assert engine.later == []
+
+
+def test_while_the_thread_has_the_store_it_marks_also_what_the_engine_committed() -> None:
+    with running() as engine:
+        assert engine.commits(SMALL) == "engine"
+        engine.free.clear()
+        engine.submit(LARGE)
+        (mark,) = engine.later
+        mark()
+        assert engine.marks == []
+        engine.free.set()
+        engine.finish()
+        until(lambda: engine.marks == [("raybroker-commit", 2)])
+
+
+def test_a_store_that_cannot_be_marked_is_at_its_end_though_what_was_confirmed_holds() -> None:
+    with running() as engine:
+        assert engine.commits(SMALL) == "engine"
+        engine.fails = True
+        (mark,) = engine.later
+        mark()
+        assert [str(failure) for failure in engine.failures] == ["the disk is gone"]
+        engine.submit(SMALL)
+        engine.go_on()
+        assert engine.done == [0]

@@ -14,6 +14,7 @@ from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.store.fileio import write_all
 from raybroker.store.journal import FileIO, Journal, verify
+from raybroker.store.journal.format import SECTOR_BYTES
 from raybroker.store.journal.reclaim import LastCheckpoint, dead_segments, sparsest_segment
 from raybroker.store.journal.segment import Segment
 from raybroker.store.memory import MemoryStore
@@ -314,3 +315,29 @@ def test_a_memory_store_that_failed_is_dead_and_keeps_what_was_committed() -> No
         with pytest.raises(StoreError, match="the disk broke"):
             store.commit([LogEntry(NOTE, 0, 0, b"lost")])
     assert [entry.meta for entry in store.crash().recover()] == [b"kept"]
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_batch_that_is_gone_is_named_if_the_mark_knew_of_it(tmp_path: Path, marked: bool) -> None:
+    directory = tmp_path / "store"
+    journal = opened(directory)
+    list(journal.recover())
+    for number in range(3):
+        mark = journal.commit([LogEntry(NOTE, 0, 0, b"%d" % number)])
+    assert mark is not None
+    if marked:
+        mark()
+    end = journal.log_end
+    journal._log.dead = "the process died"
+    journal.close()
+    (segment,) = directory.glob("segment-*1")
+    with segment.open("r+b") as file:
+        file.seek(end.offset - SECTOR_BYTES)
+        file.write(bytes(SECTOR_BYTES))
+    if marked:
+        with pytest.raises(StoreDamagedError):
+            list(opened(directory).recover())
+    else:
+        journal = opened(directory)
+        assert [entry.meta for entry in journal.recover()] == [b"0", b"1"], "as if its sync had been under way"
+        journal.close()
