@@ -37,6 +37,7 @@ TOOLS: Final = {
     "remove": Tool("tools.instances", "remove", "Delete an instance that is down, with its stores."),
     "demo": Tool("tools.demo", "demo", "Real data through a queue, a kill, a check."),
     "bench": Tool("tools.bench", "bench", "Measure the running cluster."),
+    "verify": Tool("tools.verify", "verify", "Load a cluster, injure it as allowed, check its promises."),
     "top": Tool("objects.top", "top", "Destinations and their rates, live.", outside=True),
     "audit": Tool(
         "objects.auditing", "audit", "What will hurt one day: numbered checks, with what to do.", outside=True

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import kills, load
+import raybroker as rb
+from raybroker.verify.display import VerifyDisplay
+from raybroker.verify.plan import VerifyPlan
+from raybroker.verify.report import RunVerdict
+from raybroker.verify.run import run_verify
+from tests.cluster import kills, load, rays
 from tests.cluster.kill_worker import SEQ_BITS
+from tests.cluster.load import RECOVERY_S
 
 
 @pytest.mark.timeout(240)
@@ -20,6 +26,31 @@ def test_killed_processes_of_every_kind_cost_no_acknowledged_message(own_ray: st
     assert found.killed == Counter(dict.fromkeys(kills.KINDS, 2))
     assert verdict.acknowledged > 1000
     assert verdict.valid, str(verdict)
+
+
+@pytest.mark.timeout(120)
+def test_verify_passes_a_broker_whose_host_is_killed(own_ray: str, tmp_path: Path) -> None:
+    plan = VerifyPlan(
+        cluster="verified",
+        duration_seconds=5.0,
+        rate_per_second=400.0,
+        producers=1,
+        consumers=1,
+        units=0,
+        faults=("kill-host",),
+        interval_seconds=1.0,
+        attributes={"hosting": "shared"},
+    )
+    with rb.start("verified", config=rays.small_store(tmp_path)):
+        report = run_verify(plan, VerifyDisplay())
+        with rb.connect(cluster="verified") as connection:
+            assert [row["name"] for row in connection.admin().list_destinations()] == ["mq.sys.dmq"]
+    assert report.verdict is RunVerdict.PASSED, report.lines()
+    assert report.faults
+    assert all(fault.back_s is not None for fault in report.faults)
+    assert report.findings.total.confirmed > 200
+    assert (outage := report.outage()) is not None
+    assert outage["longest"] < RECOVERY_S
 
 
 # ---- the judge itself ------------------------------------------------------------------------------------------------

@@ -77,9 +77,11 @@ LAWS: dict[str, Law] = {
     # Programs for readers of the manual, on public names alone.
     "examples": law("root serve", "ray starlette numpy"),
     "cli": law(
-        "client config metrics model admin actors bench boards demo analysis system security wire objects root",
+        "client config metrics model admin actors bench boards demo verify analysis system security wire objects root",
         "typer click rich orjson ray",
     ),
+    # Loads a cluster and checks its promises, as a program would; its clients are actors.
+    "verify": law("model actors system root", "rich"),
     # A program on top of the public names; its producers are actors.
     "demo": law("client config model actors analysis system root", "rich"),
     # numpy comes with pandas and pyarrow, which are no use without it.

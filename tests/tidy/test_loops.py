@@ -13,7 +13,7 @@ from tests.tidy.source import Sources, nodes, package
 
 STARTS = frozenset({"create_task", "ensure_future", "Thread", "Timer", "start_new_thread", "TaskGroup"})
 SUPERVISION = "raybroker/system/supervision.py"
-PROGRAMS = ("raybroker/bench/", "raybroker/demo/", "raybroker/cli/", "raybroker/analysis/")
+PROGRAMS = ("raybroker/bench/", "raybroker/demo/", "raybroker/cli/", "raybroker/analysis/", "raybroker/verify/")
 """Commands, whose end a user sees."""
 RUNS_A_LOOP = "a thread with an event loop, which goes on whatever its callbacks raise"
 AWAITED = "whoever asked awaits it, and gets what it raises"

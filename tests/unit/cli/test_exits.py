@@ -132,6 +132,9 @@ def test_what_the_broker_refuses_is_code_1(raybroker: Any, broker: Any, argument
         ("bench", "--size", "3"),
         ("bench", "--producers", "0", "--consumers", "0"),
         ("demo", "--rows", "0"),
+        ("verify", "--faults", "kill-everything"),
+        ("verify", "--duration", "0"),
+        ("verify", "-o", "nonsense"),
     ],
 )
 def test_what_cannot_be_right_is_code_2_before_anybody_is_asked(

@@ -29,6 +29,7 @@ def test_the_help_teaches_the_first_steps(raybroker: Any) -> None:
         "down",
         "demo",
         "bench",
+        "verify",
         "top",
         "send",
         "receive",
