@@ -91,6 +91,8 @@ SWEEP_S: Final = 2.0
 
 SPARE: Final = "raybroker.hosting.spare"
 
+VERB_STARTING_S: Final = 20.0
+"""How long a verb waits for hosts that are starting, before whoever wants it is told so: less than a call waits."""
 WHY_TIMEOUT_S: Final = 5.0
 """How long a host that does not serve may take to say why."""
 START_AGAIN_S: Final = 15.0
@@ -120,6 +122,9 @@ class _WhenReady:
     async def apply_whole(self, wanted: RecordState) -> bool:
         await self._require_started()
         return await self._applying.apply_whole(wanted)
+
+    def awaited(self) -> str:
+        return self._applying.awaited()
 
     async def _require_started(self) -> None:
         (await self._actor._ready()).registry.require_started("what the record changes")
@@ -445,6 +450,7 @@ class BrokerActor:
         async with self._adopting:
             if not self._adopted:
                 self._broker.registry.unasked = dict(self._catalogue.hosts)
+                self._broker.registry.away.starting.update(self._catalogue.hosts)
             before = len(self._broker.registry.unasked)
             await in_parallel(HOSTS_AT_ONCE, (partial(self._adopt, *row) for row in self._unasked_rows(again)))
             self._adopted = True
@@ -458,25 +464,33 @@ class BrokerActor:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
 
-    async def _soon(self, known: bool = False) -> Broker:
+    async def _soon(self, known: bool = False, *, verb: bool = False) -> Broker:
         """Do what :meth:`_ready` does, for clients, who give up a broker that they hear nothing of.
 
-        ``known``: what is asked for has a host that serves; other hosts are waited for at the start alone. Raises
-        StartingError, which says how far the start has come, after STARTING_S.
+        ``known``: what is asked for has a host that serves; others are waited for at the start alone. ``verb``:
+        whoever asks does not ask again. Raises StartingError, which says how far the start has come, after STARTING_S
+        or VERB_STARTING_S.
         """
         if self._keyed and self._adopted and (known or not self._unasked_rows(again=False)):
             return self._broker
         if self._awaited is None or self._awaited.done():
             self._awaited = self._loops.once("hosts that clients wait for", self._ready())
         awaited = self._awaited
-        await asyncio.wait({awaited}, timeout=STARTING_S)
+        await asyncio.wait({awaited}, timeout=VERB_STARTING_S if verb else STARTING_S)
         if awaited.cancelled():
             raise ConnectionLostError(f"broker {self._spec.broker} stops")
         if awaited.done():
             return awaited.result()
-        hosts, unasked = self._catalogue.hosts, self._broker.registry.unasked
-        serving = sum(name not in unasked for name in hosts) if self._keyed else 0
-        raise StartingError(f"broker {self._spec.broker} is starting: {serving} of its {len(hosts)} hosts serve")
+        raise StartingError(self._how_far(named=verb))
+
+    def _how_far(self, *, named: bool) -> str:
+        """``named``: with the hosts that are waited for; to clients another text is progress, of which there is so
+        much as there are hosts."""
+        hosts, registry = self._catalogue.hosts, self._broker.registry
+        serving = sum(name not in registry.unasked for name in hosts) if self._keyed else 0
+        waits = registry.away.under_way() if named else ""
+        text = f"broker {self._spec.broker} is starting: {serving} of its {len(hosts)} hosts serve"
+        return f"{text}; {waits}" if waits else text
 
     def _unasked_rows(self, again: bool) -> list[tuple[str, str]]:
         registry = self._broker.registry
@@ -494,18 +508,32 @@ class BrokerActor:
         self._broker.registry.note_answered(host)
 
     async def _ask_why(self, host: RemoteHost | HostInBroker) -> None:
-        """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
-        refused, name = self._broker.registry.away.refused, host.spec.host
+        """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for, as
+        is one whose process starts."""
+        away, name = self._broker.registry.away, host.spec.host
         try:
-            await host.where(WHY_TIMEOUT_S)
+            if isinstance(host, RemoteHost):
+                await host.where(WHY_TIMEOUT_S, gone=StartingError)
+            else:
+                await host.where(WHY_TIMEOUT_S)
+            return  # It serves by now, and is asked at the next look.
+        except StartingError:
+            away.starting.add(name)
+            refusal = None
         except (ConnectionLostError, RequestTimeoutError, UnreachableError):
-            self._refusals.pop(name, None)
-            refused.pop(name, None)
+            away.starting.discard(name)
+            refusal = None
         except BrokerError as error:
-            why = f"host {host.key} does not start: {error}"
-            if why != refused.get(name):
-                log.error("[B3183] %s", why)
-            self._refusals[name], refused[name] = error.code, why
+            away.starting.discard(name)
+            refusal = error
+        if refusal is None:
+            self._refusals.pop(name, None)
+            away.refused.pop(name, None)
+            return
+        why = f"host {host.key} does not start: {refusal}"
+        if why != away.refused.get(name):
+            log.error("[B3183] %s", why)
+        self._refusals[name], away.refused[name] = refusal.code, why
 
     async def _sweep(self) -> None:
         """Settle what dead clients left open, for as long as the broker lives, also when nobody calls it."""
@@ -583,7 +611,12 @@ class BrokerActor:
         return self._host(host, hosting) if hosting == IN_BROKER else await in_daemon_thread(self._host, host, hosting)
 
     async def _answering(self, made: RemoteHost | HostInBroker) -> RemoteHost | HostInBroker:
-        pid = await self._serving(made)
+        starting, name = self._broker.registry.away.starting, made.spec.host
+        starting.add(name)
+        try:
+            pid = await self._serving(made)
+        finally:
+            starting.discard(name)
         if isinstance(made, RemoteHost):
             self._watch.made(made, pid)
         failpoint("host.made")
@@ -760,7 +793,7 @@ class BrokerActor:
 
     async def carry_out(self, verb: str, args: dict[str, Any]) -> Any:
         """A verb; whoever asks has written it to the audit log."""
-        await self._ready()
+        await self._soon(verb=True)
         return await self._cluster.admin(verb, args)
 
     async def plan(self) -> BrokerPlan:
@@ -786,8 +819,8 @@ class BrokerActor:
     async def ready(self) -> dict[str, Any]:
         """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
         code and text of the errors of hosts that do not open their stores where no host does, or of the broker that
-        does not start; ``away``: why hosts do not start;
-        ``services``: why those that were asked for do not listen; ``consoles``: addresses for a browser."""
+        does not start; ``away``: why hosts do not start; ``starting``: hosts of before whose processes have not
+        answered; ``services``: why those that were asked for do not listen; ``consoles``: addresses for a browser."""
         if self._failure is not None:
             return self._row_of_failure(self._failure)
         registry = (await self._ready()).registry
@@ -801,6 +834,7 @@ class BrokerActor:
             **self._cluster.clustering.cluster_row(),
             "refusals": [] if registry.hosts else sorted((code, away[name]) for name, code in self._refusals.items()),
             "away": sorted(away.values()),
+            "starting": sorted(registry.host_key(name) for name in registry.away.starting & registry.unasked.keys()),
             "services": await self._services.failure(),
             "consoles": self._services.consoles(),
         }
@@ -823,7 +857,13 @@ class BrokerActor:
             "faults": [text],
             "operating": False,
             "refusals": [(failure.code, text)],
+            "starting": [],
         }
+
+    async def how_far(self) -> str:
+        """How far the start has come, in words, at once."""
+        broker, failure = self._spec.broker, self._failure
+        return f"broker {broker} does not start: {failure}" if failure else self._how_far(named=True)
 
     async def object_keeper(self) -> Any:
         """The actor that owns copies of large bodies."""

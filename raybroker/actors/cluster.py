@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from raybroker.model.errors import (
     ConnectionLostError,
     IllegalStateError,
     MasterUnavailableError,
+    StartingError,
     StoreError,
     from_code,
 )
@@ -38,6 +39,10 @@ ALONE_WAIT_S: Final = 3.0
 FAULTY_WAIT_S: Final = 15.0
 """How long the same reason not to take part has to last: brokers that start together may disagree for a moment."""
 OPEN_POLL_S: Final = 0.02
+TELL_S: Final = 5.0
+"""How often it is said what the start waits for."""
+HOW_FAR_S: Final = 2.0
+"""How long a broker may take to say how far it has come; one that takes longer has no process yet."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -183,14 +188,20 @@ def start(
     config: Config | Mapping[str, object] | str | Path | None = None,
     *,
     only: str | None = None,
+    told: Callable[[str], None] = log.info,
 ) -> Cluster:
-    """Start a cluster, or what of it does not run; one that runs already is found.
+    """Start a cluster, or what of it does not run; one that runs already is found. All its hosts serve when it returns,
+    but for those that refuse their stores or wait for a database.
+
+    Raises StartingError, which names them, where hosts have not started within OPEN_WAIT_S: the cluster runs, and goes
+    on starting them.
 
     Uses the Ray this process is connected to; without one, connects to a running Ray or starts one for this process.
     name     None: imq.instancename of the configuration, or "default"
     brokers  how many, without a list in the configuration: b1, b2, …; one to a node as long as there are nodes
     config   a file (TOML), a mapping of properties, or a Config; raises ConfigError for what is unknown in it
     only     start this broker alone, on this node: for a node that came back with its stores
+    told     is called now and then with what is waited for
     """
     chosen = _config(config)
     name = instance_of(chosen, name)
@@ -208,7 +219,8 @@ def start(
             f"broker {only!r} is none of the brokers {', '.join(plan.names)}; say how many there are (--brokers N), or"
             " which (imq.cluster.brokerlist)"
         )
-    places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)
+    nodes = {broker: str(row["node"]) for broker, row in there.items()}
+    places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, nodes)
     if set(places) - set(there):
         check_table(plan, chosen, beside)
         check_tables(plan, chosen, name)
@@ -217,11 +229,13 @@ def start(
     made = [_make(name, plan, chosen, broker, node) for broker, node in places.items() if broker not in there]
     try:
         for actor in made:
-            _wait_open(actor, alone=only is not None)
+            _wait_open(actor, told, alone=only is not None)
     except (ConfigError, IllegalStateError, StoreError):  # One that refuses what it is given gets no better by waiting.
         for actor in made:
             _end(actor)
         raise
+    for broker in (broker for broker, row in there.items() if row["starting"]):
+        _wait_open(runtime.find_broker(name, broker), told, alone=only is not None)
     return Cluster(name, sorted({*there, *places}, key=lambda broker: _rank(plan, broker)))
 
 
@@ -259,7 +273,7 @@ def _make(name: str, plan: BrokerPlan, config: Config, broker: str, node: str) -
     return runtime.create_actor(BrokerActor, spec, name=runtime.broker_name(name, broker, tenure), node=node)
 
 
-def _wait_open(actor: Any, *, alone: bool) -> None:
+def _wait_open(actor: Any, told: Callable[[str], None], *, alone: bool) -> None:
     """Wait until a broker takes clients; one that is started alone may have to wait for its master.
 
     Raises MasterUnavailableError in the end, which is sooner when other brokers refuse it, or the record cannot be
@@ -268,10 +282,20 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
     clock = SystemClock()
     opening = ClusterOpening(clock.monotonic_ns(), alone=alone)
     while True:
-        row = runtime.call_blocking(actor.ready, timeout_s=max(opening.left_s(clock.monotonic_ns()), OPEN_POLL_S))
+        left_s = max(opening.left_s(clock.monotonic_ns()), OPEN_POLL_S)
+        row = runtime.call_patiently(
+            actor.ready, timeout_s=left_s, turn_s=TELL_S, meanwhile=lambda: told(_how_far(actor))
+        )
         if opening.is_over(row, clock.monotonic_ns()):
             return
         clock.sleep(OPEN_POLL_S)
+
+
+def _how_far(actor: Any) -> str:
+    try:
+        return str(runtime.call_blocking(actor.how_far, timeout_s=HOW_FAR_S))
+    except BrokerError:
+        return "the process of a broker is starting"
 
 
 class ClusterOpening:
@@ -294,13 +318,20 @@ class ClusterOpening:
     def is_over(self, row: Mapping[str, Any], now_ns: int) -> bool:
         """Whether nothing is to be waited for any more, by what the broker says of itself: `Clustering.cluster_row`.
 
-        Raises MasterUnavailableError where a broker that is not started alone should have taken clients, and the error
-        of a host that refuses its store: that stays so until somebody does something about it.
+        Raises MasterUnavailableError where a broker that is not started alone should have taken clients, StartingError
+        where hosts have not started in time, and the error of a host that refuses its store: that stays so until
+        somebody does something about it.
         """
         for code, text in row["refusals"]:
             raise from_code(code, text)
+        waited_s = (now_ns - self._began_ns) / 1_000_000_000
         if row["operating"]:
-            return True
+            if row["starting"] and self.left_s(now_ns) < 0:
+                raise StartingError(
+                    f"broker {row['broker']} takes clients, and hosts {', '.join(row['starting'])} have not started"
+                    f" after {waited_s:.0f} s: it goes on starting them; raybroker query bkr shows when they serve"
+                )
+            return not row["starting"]
         self._faulty_ns = (self._faulty_ns or now_ns) if row["faults"] else 0
         waits = row["state"] == MemberState.WAITING_FOR_MASTER
         self._masterless_ns = (self._masterless_ns or now_ns) if waits else 0
@@ -308,7 +339,6 @@ class ClusterOpening:
         if self._alone and any(self._lasts(since_ns, ALONE_WAIT_S, now_ns) for since_ns in stuck):
             return True
         if self.left_s(now_ns) < 0 or self._lasts(self._faulty_ns, FAULTY_WAIT_S, now_ns):
-            waited_s = (now_ns - self._began_ns) / 1_000_000_000
             raise MasterUnavailableError(
                 f"broker {row['broker']} does not take clients after {waited_s:.0f} s: {row['refusal']}"
             )
@@ -318,14 +348,14 @@ class ClusterOpening:
         return since_ns > 0 and now_ns > since_ns + limit_s * 1_000_000_000
 
 
-def _running(name: str) -> dict[str, str]:
-    """Broker → node of the brokers that answer."""
+def _running(name: str) -> dict[str, dict[str, Any]]:
+    """Broker → what it says of itself, of the brokers that answer."""
     found = {}
     for broker, actor_name in runtime.brokers_of(name).items():
         actor = runtime.find_actor(actor_name)
         try:
             if actor is not None:
-                found[broker] = str(runtime.call_blocking(actor.ready)["node"])
+                found[broker] = runtime.call_blocking(actor.ready)
         except ConnectionLostError:
             continue
     return found

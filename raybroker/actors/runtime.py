@@ -30,6 +30,7 @@ from raybroker.actors import ray_inside
 from raybroker.config import places
 from raybroker.config.layers import variable
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
+from raybroker.system.clock import SystemClock
 from raybroker.transport.daemon_calls import in_daemon_thread
 
 NAMESPACE: Final = "raybroker"
@@ -460,6 +461,20 @@ def call_blocking(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) ->
     """Call an actor's method and wait; raises our errors."""
     try:
         return ray.get(method.remote(*args), timeout=timeout_s)
+    except RayError as error:
+        raise translated(error, timeout_s=timeout_s) from None
+
+
+def call_patiently(method: Any, *args: Any, timeout_s: float, turn_s: float, meanwhile: Callable[[], None]) -> Any:
+    """Do what :func:`call_blocking` does, and call ``meanwhile`` whenever another ``turn_s`` have passed."""
+    clock = SystemClock()
+    asked, until_ns = method.remote(*args), clock.monotonic_ns() + int(timeout_s * 1e9)
+    try:
+        while not ray.wait([asked], timeout=min(turn_s, max((until_ns - clock.monotonic_ns()) / 1e9, 0.0)))[0]:
+            if clock.monotonic_ns() >= until_ns:
+                raise GetTimeoutError
+            meanwhile()
+        return ray.get(asked)
     except RayError as error:
         raise translated(error, timeout_s=timeout_s) from None
 

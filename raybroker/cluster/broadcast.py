@@ -19,7 +19,8 @@ from raybroker.model.errors import BrokerError, RequestTimeoutError
 
 @dataclass(slots=True)
 class Telling:
-    """A change of this broker; ``waiting``: the instances that have not confirmed it yet.
+    """A change of this broker; ``waiting``: the instances that have not confirmed it yet; ``kept``: it is on disk here,
+    so that the applier says when it is carried out, or that it is late.
 
     A broker that is another instance by now was down, and may have the change on its disk.
     """
@@ -28,6 +29,7 @@ class Telling:
     waiting: dict[str, int]
     until_ms: int
     again_ms: int
+    kept: bool = False
     applied: bool = False
 
 
@@ -75,6 +77,7 @@ class Teller:
 
         def durable() -> None:
             life.entries_durable([entry])
+            telling.kept = True
             self._say(sequence, telling)
             self._applier.when(entry.number, lambda failure: self._applied(sequence, failure))
 
@@ -144,7 +147,7 @@ class Teller:
         now = self._instances()
         for sequence, telling in list(self._telling.items()):
             telling.waiting = {peer: number for peer, number in telling.waiting.items() if now.get(peer) == number}
-            if life.now_ms >= telling.until_ms:
+            if life.now_ms >= telling.until_ms and (telling.waiting or not telling.kept):
                 del self._telling[sequence]
                 names = ", ".join(sorted(telling.waiting)) or "this broker"
                 text = f"the change '{telling.event.change}' was made; {names} did not confirm it in time"

@@ -232,12 +232,13 @@ class Follower:
         if life.follows and (self.target is None or self.target > life.record.number):
             self.request_missing()
         for sequence, pending in list(self._pending.items()):
-            instance = life.matched.get(pending.master, pending.instance)
-            if not pending.number and instance != pending.instance:
+            if pending.number:
+                continue  # It is in the record, and the applier says when it is carried out, or that it is late.
+            if life.matched.get(pending.master, pending.instance) != pending.instance:
                 self._give_up(sequence, f"the master broker {pending.master} was restarted meanwhile")
             elif life.now_ms >= pending.until_ms:
                 self._give_up(sequence, f"no answer from the master broker {pending.master} in time")
-            elif not pending.number and life.now_ms >= pending.again_ms:
+            elif life.now_ms >= pending.again_ms:
                 self._say(sequence, pending)
 
     def abandon(self, why: str) -> None:
@@ -255,4 +256,5 @@ def recorded(failure: str, number: int) -> BrokerError | None:
     """What a client is told whose change is in the record, and may not be carried out here yet."""
     if not failure:
         return None
-    return RequestTimeoutError(f"the change is recorded (entry {number}) and will be carried out here later: {failure}")
+    entry = f" (entry {number})" if number else ""
+    return RequestTimeoutError(f"the change is recorded{entry} and will be carried out here later: {failure}")

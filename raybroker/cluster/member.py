@@ -133,6 +133,7 @@ class Member(Shown):
         self._source.tick()
         self._master.tick()
         self._teller.tick()
+        self._applier.tell_late()
 
     def _persisted(self, event: e.Persisted) -> None:
         self._life.persisted(event.token)

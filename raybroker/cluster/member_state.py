@@ -33,6 +33,7 @@ from raybroker.model.machine import Machine
 
 RETRY_MS: Final = 5000
 REQUEST_MS: Final = 10_000
+CARRY_OUT_MS: Final = 15_000
 TABLE_POLL_MS: Final = 5000
 EXCHANGE_MS: Final = 5000
 COMPRESS_MIN: Final = 500
@@ -95,6 +96,8 @@ class MemberSettings:
     properties             of ``matching.properties``
     retry_ms               between two attempts to reach a broker that is not heard
     request_ms             a change that is not decided by then is answered as unknown
+    carry_out_ms           a change that is in the record, and not carried out here by then, is answered as late; with
+                           request_ms less than a call waits
     exchange_ms            longest wait for the consumers of a peer before going without
     table_poll_ms          a table is read again after so long, also when nobody says that there is more
     """
@@ -110,6 +113,7 @@ class MemberSettings:
     down_ms: int = DOWN_MS
     retry_ms: int = RETRY_MS
     request_ms: int = REQUEST_MS
+    carry_out_ms: int = CARRY_OUT_MS
     exchange_ms: int = EXCHANGE_MS
     table_poll_ms: int = TABLE_POLL_MS
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from raybroker.cluster.events import Apply
 from raybroker.cluster.member_state import MemberContext, MemberState
 
 CHANGES_MAX: Final = 100
 """Changes of one Apply, which bounds one step of the shell."""
+
+
+class WhoWaits(NamedTuple):
+    """``then`` is called once entry ``number`` is carried out, at ``until_ms`` in any case."""
+
+    number: int
+    until_ms: int
+    then: Callable[[str], None]
 
 
 class Applier:
@@ -22,7 +30,7 @@ class Applier:
         self._whole = True
         self._busy: int | None = None
         self._retry_ms = 0
-        self._waiting: list[tuple[int, Callable[[str], None]]] = []
+        self._waiting: list[WhoWaits] = []
 
     def whole(self) -> None:
         """The state of this broker is not known: bring all of it in line with the record."""
@@ -30,19 +38,28 @@ class Applier:
         self._retry_ms = 0
 
     def when(self, number: int, then: Callable[[str], None]) -> None:
-        """Call ``then`` with "" once entry ``number`` is carried out, or with the reason why it is not yet."""
+        """Call ``then`` with "" once entry ``number`` is carried out, or with the reason why it is not yet, which is
+        after carry_out_ms at the latest."""
         if number <= self.applied and not self._whole:
             then("")
         else:
-            self._waiting.append((number, then))
+            self._waiting.append(WhoWaits(number, self._life.now_ms + self._life.settings.carry_out_ms, then))
+
+    def tell_late(self) -> None:
+        """Tell those who have waited too long."""
+        now_ms, waited_s = self._life.now_ms, self._life.settings.carry_out_ms / 1000
+        late = [one for one in self._waiting if one.until_ms <= now_ms]
+        self._waiting = [one for one in self._waiting if one.until_ms > now_ms]
+        for one in late:
+            one.then(self.failure or f"broker {self._life.name} is still at it after {waited_s:g} s")
 
     def anew(self, why: str) -> None:
         """Another record replaces the one that was applied: its entry numbers, and those waited for, are void."""
         self.applied = -1
         self.whole()
         waiting, self._waiting = self._waiting, []
-        for _, then in waiting:
-            then(why)
+        for one in waiting:
+            one.then(why)
 
     @property
     def settled(self) -> bool:
@@ -89,7 +106,7 @@ class Applier:
             self.applied = number
             if number == self._life.record.number and not partly:
                 self._life.forget_past()
-        due = [item for item in self._waiting if item[0] <= number]
-        self._waiting = [item for item in self._waiting if item[0] > number]
-        for _, then in due:
-            then(failure)
+        due = [one for one in self._waiting if one.number <= number]
+        self._waiting = [one for one in self._waiting if one.number > number]
+        for one in due:
+            one.then(failure)

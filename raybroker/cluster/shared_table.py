@@ -127,9 +127,10 @@ class Sharer:
         """Answer changes that waited for too long."""
         life = self._life
         why = f"{life.keeper} has not answered in time"
-        for proposal in [proposal for proposal in self._proposals.values() if life.now_ms >= proposal.until_ms]:
+        late = [one for one in self._proposals.values() if life.now_ms >= one.until_ms]
+        for proposal in [one for one in late if not one.number]:  # The applier says what becomes of the others.
             under_way = any(proposal is one for one, _ in self._batch)
-            if proposal.number or proposal.doubt or under_way:
+            if proposal.doubt or under_way:
                 self._unknown(proposal, why)
             else:
                 self._refuse(proposal, MasterUnavailableError(f"{why}; nothing was changed"))

@@ -10,6 +10,7 @@ from typing import Any
 from raybroker.actors import runtime
 from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.hosting.host_port import ROLES, HostPort
+from raybroker.model.errors import BrokerError, ConnectionLostError
 
 
 class HostHandle(HostPort, ABC):
@@ -34,9 +35,12 @@ class RemoteHost(HostHandle):
         super().__init__(spec)
         self.actor = actor
 
-    async def where(self, timeout_s: float = runtime.CALL_TIMEOUT_S) -> tuple[str, int, int, bytes]:
-        """(ip, port, process id, the certificate that it shows, b"" without TLS)."""
-        found: tuple[str, int, int, bytes] = await runtime.call(self.actor.where, timeout_s=timeout_s)
+    async def where(
+        self, timeout_s: float = runtime.CALL_TIMEOUT_S, gone: type[BrokerError] = ConnectionLostError
+    ) -> tuple[str, int, int, bytes]:
+        """(ip, port, process id, the certificate that it shows, b"" without TLS). Raises what keeps the host from
+        serving, and ``gone`` where its process does not answer."""
+        found: tuple[str, int, int, bytes] = await runtime.call(self.actor.where, timeout_s=timeout_s, gone=gone)
         return found
 
     async def call_role(self, role: str, method: str, *args: Any) -> Any:

@@ -19,7 +19,7 @@ from raybroker.cluster.member import Member, MemberState
 from raybroker.cluster.member_messages import Envelope
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.ports import Clock
-from raybroker.model.errors import BrokerError, MasterUnavailableError, NotOpenError, StoreError
+from raybroker.model.errors import BrokerError, MasterUnavailableError, NotOpenError, RequestTimeoutError, StoreError
 from raybroker.system import entropy
 from raybroker.system.failpoint import failpoint
 from raybroker.system.supervision import Supervisor
@@ -45,11 +45,13 @@ Carry = Callable[[str, Envelope], None]
 class EntryApplier(Protocol):
     """Carries out changes on this broker's own destinations; raises a BrokerError for what it could not.
 
-    Both say whether a part waits for a host that does not start.
+    Both say whether a part waits for a host that does not start. ``awaited``: which hosts are starting, which a change
+    may have to wait for, in words, "" for none.
     """
 
     async def apply(self, changes: tuple[Change, ...]) -> bool: ...
     async def apply_whole(self, wanted: RecordState) -> bool: ...
+    def awaited(self) -> str: ...
 
 
 class Clustering:
@@ -224,6 +226,8 @@ class Clustering:
         failpoint("record.propose")
         answer = await self._request(lambda request: ev.Propose(request, change))
         failpoint("record.proposed")
+        if isinstance(answer.error, RequestTimeoutError) and (awaited := self._applier.awaited()):
+            raise RequestTimeoutError(f"{answer.error}; {awaited}")
         if answer.error is not None:
             raise answer.error
         return answer.number

@@ -145,6 +145,10 @@ class Applying:
         self._brokers_changed()
         return partly
 
+    def awaited(self) -> str:
+        """Which hosts are starting, which a change may have to wait for, in words; "" for none."""
+        return self._registry.away.under_way()
+
     async def _present(self, wanted: RecordState) -> RecordState:
         """What is here, as a record would have it."""
         have, registry = RecordState(), self._registry

@@ -38,18 +38,22 @@ TRAITS: Final = (
 CHANGED_WAIT_S_MAX: Final = 20.0
 """Longest time that one question for changes waits; below the time after which a call counts as lost."""
 
+NAMED_MAX: Final = 5
+"""Hosts that one line names."""
 NOT_ASKED: Final = "it has not answered since the broker started"
 
 
 class AwayHosts:
-    """Hosts that answer, and do not start. ``key_of``: the key of a host that is known by its name.
+    """Hosts that do not serve. ``key_of``: the key of a host that is known by its name.
 
-    refused   host → why it does not start: nobody waits for it but who wants what it may have
+    starting  those whose processes have not answered yet: they serve once they have
+    refused   host that answers → why it does not start: nobody waits for it but who wants what it may have
     awaited   destinations that the configuration change record has, and that must be on one of those hosts
     """
 
     def __init__(self, key_of: Callable[[str], str]) -> None:
         self._key_of = key_of
+        self.starting: set[str] = set()
         self.refused: dict[str, str] = {}
         self.awaited: set[tuple[DestinationType, str]] = set()
 
@@ -60,6 +64,17 @@ class AwayHosts:
     def told(self, names: Iterable[str]) -> str:
         """Why those of them do not start that say so; "" when none does."""
         return "; ".join(self.refused[name] for name in sorted(names) if name in self.refused)
+
+    def under_way(self) -> str:
+        """Which hosts are starting, in words; "" when none is."""
+        names = [self._key_of(name) for name in sorted(self.starting, key=_by_number)]
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        what = "host" if len(names) == 1 else "hosts"
+        return f"it waits for {what} {', '.join(names[:NAMED_MAX])}{more} to start" if names else ""
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    return len(name), name  # h2 before h10.
 
 
 class Registry:
@@ -151,6 +166,7 @@ class Registry:
         """What is not known may live on a host that has not answered since the broker started."""
         if self.unasked:
             hosts, why = ", ".join(sorted(self.unasked)), self.away.told(self.unasked)
+            why = why or ("" if self.unasked.keys().isdisjoint(self.away.starting) else self.away.under_way())
             told = f" ({why})" if why else ""
             raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now{told}; try again")
 
@@ -162,6 +178,7 @@ class Registry:
     def note_answered(self, name: str) -> None:
         """A host was asked what it serves."""
         self.unasked.pop(name, None)
+        self.away.starting.discard(name)
         self.away.refused.pop(name, None)
 
     def host_key(self, name: str) -> str:

@@ -9,6 +9,7 @@ meanwhile leaves it behind, and the next one ends that Ray.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 END_S: Final = 10.0
 POLL_S: Final = 0.05
+TELL_S: Final = 5.0
+"""How often it is said what the start waits for."""
 LOG_TAIL_LINES: Final = 15
 LOG: Final = "ray.log"
 BEGIN: Final = b"1"
@@ -44,8 +47,9 @@ BEGUN: Final = "begun.json"
 
 
 @contextmanager
-def started_ray(directory: Path) -> Iterator[FilePlace]:
+def started_ray(directory: Path, told: Callable[[str], None]) -> Iterator[FilePlace]:
     """A head that takes connections, which stays when the block goes well; its log and token stand in ``directory``.
+    ``told`` is called now and then with what is waited for.
 
     Raises BrokerError with the end of the log when it does not come up, ModuleNotFoundError where there is no Ray.
     """
@@ -69,7 +73,8 @@ def started_ray(directory: Path) -> Iterator[FilePlace]:
         assert child.stdin is not None
         with child.stdin as begin:
             begin.write(BEGIN)
-        _wait_until_up(child, address, log)
+        importlib.import_module("raybroker.actors.cluster")  # Meanwhile: with Ray it takes half a second.
+        _wait_until_up(child, address, log, told)
         yield place
     except BaseException:
         end_session(child.pid)
@@ -126,12 +131,17 @@ def _begun(path: Path) -> BegunRay | None:
         return None
 
 
-def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    deadline = SystemClock().monotonic_ns() + int(START_S * 1e9)
+def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path, told: Callable[[str], None]) -> None:
+    began_ns = said_ns = SystemClock().monotonic_ns()
+    deadline = began_ns + int(START_S * 1e9)
     while not answers(address):
         if child.poll() is not None:
             raise BrokerError(f"Ray ended with status {child.returncode} at its start; {log} ends with:\n{_tail(log)}")
-        if SystemClock().monotonic_ns() > deadline:
+        now_ns = SystemClock().monotonic_ns()
+        if now_ns - said_ns >= TELL_S * 1e9:
+            said_ns = now_ns
+            told(f"waiting {(now_ns - began_ns) // 10**9} s for Ray to take connections at {address}; its log: {log}")
+        if now_ns > deadline:
             raise BrokerError(f"Ray did not start within {START_S:g} s; {log} ends with:\n{_tail(log)}")
         threading.Event().wait(POLL_S)
 
@@ -159,6 +169,7 @@ def _command(port: int, others: list[int]) -> list[str]:
         "--block",
         f"--port={port}",
         "--include-dashboard=false",
+        "--no-monitor",  # Of an autoscaler, which such a Ray has none of.
         "--disable-usage-stats",
         *client_port,
         f"--dashboard-agent-listen-port={agent}",

@@ -135,14 +135,17 @@ def _started(name: str, brokers: int | None, config: Any, broker: str | None) ->
 
     place = connecting.find_ray(name)
     ours = place is None
-    with _ended_by_signals(), nullcontext(place) if place is not None else started_ray(_told(name)) as place:
+    with (
+        _ended_by_signals(),
+        nullcontext(place) if place is not None else started_ray(_told(name), output.say) as place,
+    ):
         places.use(place)
         from raybroker.actors import cluster as clusters
         from raybroker.actors import runtime
 
         runtime.keep_quiet()
         _join(place, ours=ours)
-        there, cluster = clusters.find(name), clusters.start(name, brokers, config, only=broker)
+        there, cluster = clusters.find(name), clusters.start(name, brokers, config, only=broker, told=output.say)
         places.save(name, place)
     return place, there, cluster
 

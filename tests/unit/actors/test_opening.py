@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.actors.cluster import ALONE_WAIT_S, FAULTY_WAIT_S, OPEN_WAIT_S, ClusterOpening
 from raybroker.cluster.member_state import MemberState
-from raybroker.model.errors import MasterUnavailableError, StoreError
+from raybroker.model.errors import MasterUnavailableError, StartingError, StoreError
 
 S = 1_000_000_000
 BEGAN_NS = 5 * S
@@ -18,6 +18,7 @@ def row(state: MemberState, *faults: str) -> dict[str, Any]:
     operating = state is MemberState.OPERATING
     shown = {"state": str(state), "operating": operating, "faults": list(faults), "refusal": f"it is {state}"}
     shown["refusals"] = []
+    shown["starting"] = []
     return {"broker": "b2", **shown}
 
 
@@ -79,3 +80,16 @@ def test_a_host_that_refuses_its_store_ends_the_wait_with_its_own_error(alone: b
     shown = {**row(state), "refusals": [("store", "host b2/h1 does not start: it belongs to b1/h1")]}
     with pytest.raises(StoreError, match="host b2/h1 does not start: it belongs to b1/h1"):
         ClusterOpening(BEGAN_NS, alone=alone).is_over(shown, BEGAN_NS)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_broker_that_takes_clients_is_waited_for_until_its_hosts_serve(alone: bool) -> None:
+    opening = ClusterOpening(BEGAN_NS, alone=alone)
+    starting = {**row(MemberState.OPERATING), "starting": ["b2/h3", "b2/h7"]}
+    for after_s in range(int(OPEN_WAIT_S)):
+        assert not opening.is_over(starting, BEGAN_NS + after_s * S)
+    assert over(opening, OPEN_WAIT_S - 1, MemberState.OPERATING)
+    with pytest.raises(
+        StartingError, match=r"hosts b2/h3, b2/h7 have not started after 121 s: it goes on starting them"
+    ):
+        opening.is_over(starting, BEGAN_NS + 121 * S)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.content.headers import message_id
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, InvalidDestinationError
 from tests.unit.broker.worlds import DMQ, FakeHost, World, block_of, served
@@ -381,3 +382,22 @@ def test_what_a_host_has_for_another_one_is_handed_on() -> None:
             await world.broker.forward("queue", "a", b"ID:2")
 
     run(work)
+
+
+def test_hosts_that_are_starting_are_named_by_number_and_not_all_of_many() -> None:
+    away = Registry("b1").away
+    assert away.under_way() == ""
+    away.starting = {"h3"}
+    assert away.under_way() == "it waits for host b1/h3 to start"
+    away.starting = {f"h{number}" for number in range(1, 13)}
+    assert away.under_way() == "it waits for hosts b1/h1, b1/h2, b1/h3, b1/h4, b1/h5 and 7 more to start"
+
+
+def test_what_is_not_known_while_hosts_start_is_said_to_wait_for_them() -> None:
+    registry = Registry("b1")
+    registry.unasked, registry.away.starting = {"h2": "dedicated"}, {"h2", "h9"}
+    with pytest.raises(ConnectionLostError, match=r"hosts h2 cannot be asked now \(it waits for hosts b1/h2, b1/h9"):
+        registry.require_all_asked("queue 'q'")
+    registry.note_answered("h2")
+    assert registry.away.starting == {"h9"}
+    registry.require_all_asked("queue 'q'")

@@ -29,7 +29,8 @@ class Broker:
 
     def __init__(self, name: str, ready: Any = None, **more: Any) -> None:
         row = {"operating": True, "refusal": "", "contradiction": "", "faults": [], "node": "n1", "broker": name}
-        self._ready = ready if ready is not None else {**row, **more}
+        serves = {"state": "OPERATING", "refusals": [], "starting": []}
+        self._ready = ready if ready is not None else {**row, **serves, **more}
         self.stopped = False
 
     def ready(self) -> Any:
@@ -39,6 +40,24 @@ class Broker:
 
     def stop(self) -> None:
         self.stopped = True
+
+
+class Starting(Broker):
+    """One that runs, and whose host h2 has started once it was asked a third time."""
+
+    asked = 0
+
+    def ready(self) -> Any:
+        self.asked += 1
+        return {**super().ready(), "starting": ["b1/h2"] if self.asked < 3 else []}
+
+    def how_far(self) -> str:
+        return "broker b1 is starting: 1 of its 2 hosts serve; it waits for host b1/h2 to start"
+
+
+def patiently(method: Any, *, timeout_s: float, turn_s: float, meanwhile: Callable[[], None]) -> Any:
+    meanwhile()
+    return method()
 
 
 Make = Callable[..., dict[str, Broker]]
@@ -60,6 +79,7 @@ def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Make:
         monkeypatch.setattr(runtime, "list_actors", lambda prefix: sorted(a for a in actors if a.startswith(prefix)))
         monkeypatch.setattr(runtime, "find_actor", actors.get)
         monkeypatch.setattr(runtime, "call_blocking", lambda method, *args, timeout_s=None: method(*args))
+        monkeypatch.setattr(runtime, "call_patiently", patiently)
         monkeypatch.setattr(runtime, "kill", lambda actor: None)
         monkeypatch.setattr(clusters, "place", lambda plan, config, name, there: dict.fromkeys(there, "n1"))
         return brokers
@@ -75,6 +95,15 @@ def test_up_names_the_brokers_that_take_clients_and_says_why_another_does_not(ru
     assert f"broker b2 takes no clients yet: {REFUSED}" in result.stderr
     assert "heartbeat_ms is 50 on b2 and 1000 on b1" in result.stderr
     assert result.exit_code == 1
+
+
+def test_up_waits_for_hosts_that_are_starting_and_says_so(running: Make) -> None:
+    (broker,) = running(b1=Starting("b1")).values()
+    result = Program()("up")
+    assert isinstance(broker, Starting)
+    assert broker.asked >= 3
+    assert "1 of its 2 hosts serve; it waits for host b1/h2 to start" in result.stdout
+    assert result.exit_code == 0
 
 
 def test_a_broker_that_does_not_answer_or_does_not_run_is_in_trouble(running: Make) -> None:
@@ -140,7 +169,7 @@ def test_options_of_mq_are_the_properties_that_they_stand_for(
     chosen: list[Any] = []
     cluster = clusters.Cluster("default", ["b1"])
 
-    def start(name: str, brokers: Any, config: Any, *, only: Any) -> Any:
+    def start(name: str, brokers: Any, config: Any, *, only: Any, told: Any) -> Any:
         chosen.append(config)
         return cluster
 

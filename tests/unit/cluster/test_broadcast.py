@@ -143,3 +143,29 @@ def test_sequences_that_came_are_known_in_any_order_and_kept_as_one_number() -> 
     heard = Heard(5)
     assert [heard.add(number) for number in (2, 3, 2, 1, 1, 3, 5)] == [True, True, False, True, False, False, True]
     assert (heard.floor, heard.above) == (3, {5})
+
+
+def test_a_change_that_all_confirmed_and_that_is_late_here_is_said_to_be_so_and_not_unconfirmed() -> None:
+    parts = Telling()
+    parts.propose()
+    parts.write()
+    parts.told("b2", "b3")
+    parts.applier.pump(0)
+    parts.tick(1_000)
+    assert parts.took(Answer) == [], "it waits for what is done here alone"
+    parts.life.now_ms = NOW + parts.life.settings.carry_out_ms
+    parts.applier.tell_late()
+    (answer,) = parts.took(Answer)
+    assert str(answer.error) == (
+        "the change is recorded and will be carried out here later: broker b1 is still at it after 15 s"
+    )
+    parts.tick(60_000)
+    assert parts.took(Answer) == []
+
+
+def test_a_change_that_does_not_get_to_the_disk_here_is_given_up() -> None:
+    parts = Telling()
+    parts.propose()
+    parts.teller.tick()
+    parts.tick(1_000)
+    assert parts.answers() == [(REQUEST, RequestTimeoutError.__name__)]

@@ -271,3 +271,16 @@ def test_what_a_lost_master_had_decided_is_still_waited_for() -> None:
 def test_what_is_recorded_and_not_carried_out_yet_is_told_so() -> None:
     assert recorded("", 4) is None
     assert "entry 4) and will be carried out here later: disk full" in str(recorded("disk full", 4))
+
+
+def test_what_the_master_has_recorded_and_is_late_here_is_not_said_to_be_unanswered() -> None:
+    copy = proposing()
+    copy.decided()
+    copy.tick(5_000)
+    assert copy.took(Answer) == []
+    copy.life.now_ms = NOW + copy.life.settings.carry_out_ms
+    copy.applier.tell_late()
+    (answer,) = copy.took(Answer)
+    assert str(answer.error) == (
+        "the change is recorded (entry 1) and will be carried out here later: broker b1 is still at it after 15 s"
+    )

@@ -154,3 +154,24 @@ def test_what_the_record_destroyed_is_remembered_while_a_part_waits_for_a_host()
     assert step.whole.past == past
     parts.applier.done(2, "")
     assert parts.life.agreed.past == set()
+
+
+def test_who_waits_too_long_is_told_so_and_the_others_wait_on() -> None:
+    parts = Parts(carry_out_ms=2_000)
+    parts.carry_out()
+    parts.took(Apply)
+    add(parts, "q1", "q2")
+    first, then_first = collector()
+    second, then_second = collector()
+    parts.applier.when(1, then_first)
+    parts.applier.pump(0)
+    parts.life.now_ms += 1_500
+    parts.applier.when(2, then_second)
+    parts.life.now_ms += 499
+    parts.applier.tell_late()
+    assert first == []
+    parts.life.now_ms += 1
+    parts.applier.tell_late()
+    assert first == ["broker b1 is still at it after 2 s"]
+    parts.applier.done(2, "")
+    assert (len(first), second) == (1, [""]), "an answer is given once"
