@@ -9,6 +9,7 @@ arguments go together) is checked where that is known.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,6 +37,16 @@ def _timeout(value: object) -> bool:
     )
 
 
+def _auto(value: object) -> bool:
+    """Whether it is a prefetch that tunes itself, with bounds or without."""
+    found = _AUTO.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return False
+    least, most = found["least"], found["most"]
+    return least is None or 1 <= int(least) <= int(most) <= INT_MAX
+
+
+_AUTO: Final = re.compile(r"auto(?::(?P<least>[0-9]{1,10})-(?P<most>[0-9]{1,10}))?")
 _MS: Final = f"a whole number of milliseconds, 0 to {OVERRIDE_MS_MAX}"
 _TEXT_MAX: Final = 65_536
 """Characters of a text in a header; all headers together are bounded in bytes."""
@@ -84,7 +95,9 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     ),
     "selector": Argument(or_none(text(0, _TEXT_MAX)), "a text, or None", InvalidSelectorError),
     "prefetch": Argument(
-        or_none(whole(-1, INT_MAX)), f"-1 (no limit) to {INT_MAX}, or None for the limit of the destination"
+        lambda value: or_none(whole(-1, INT_MAX))(value) or _auto(value),
+        f"-1 (no limit) to {INT_MAX}, 'auto', 'auto:MIN-MAX' with bounds from 1 to {INT_MAX}, or None for the limit of"
+        " the destination",
     ),
     "threshold": Argument(or_none(whole(0, 100)), "a percentage, a whole number from 0 to 100, or None"),
     "no_local": Argument(truth, TRUTH),

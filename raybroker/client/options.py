@@ -80,7 +80,7 @@ class ProducerOptions(TypedDict, total=False):
 class SubscriberOptions(TypedDict, total=False):
     """What the durable and shared consumers of a topic may ask for, as of ``Session.consumer``."""
 
-    prefetch: int | None
+    prefetch: int | str | None
     threshold: int | None
     serializer: Serializer | None
     ack_timeout_ms: int | None
@@ -103,7 +103,7 @@ class ListenerOptions(TypedDict, total=False):
     durable: bool
     client_id: str | None
     selector: str | None
-    prefetch: int | None
+    prefetch: int | str | None
     batch: int
     transacted: bool
     concurrency: int

@@ -95,6 +95,7 @@ class AttachConsumer(NamedTuple):
                   prefetchRecall says otherwise
     buffer_bytes  how many bytes of bodies may lie in its buffer, see Taken; 0 for any number
     fenced        each of its deliveries has a fencing number
+    tunes         it chooses its limit by itself, see Tuned
     """
 
     attachment: int
@@ -112,6 +113,7 @@ class AttachConsumer(NamedTuple):
     shares: bool = False
     buffer_bytes: int = 0
     fenced: bool = False
+    tunes: bool = False
 
 
 class DetachConsumer(NamedTuple):
@@ -214,6 +216,13 @@ class Taken(NamedTuple):
 
     attachment: int
     tag: int
+
+
+class Tuned(NamedTuple):
+    """The consumer has chosen another limit by the pace of its application; what it asks for goes by that already."""
+
+    attachment: int
+    limit: int
 
 
 class Extend(NamedTuple):
@@ -378,6 +387,7 @@ Command = (
     | TakeBack
     | Begun
     | Taken
+    | Tuned
     | Extend
     | Checkpoint
     | Release

@@ -344,6 +344,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.TakeBack: consumer_commands.take_back,
     cmd.Begun: consumer_commands.begun,
     cmd.Taken: consumer_commands.taken,
+    cmd.Tuned: consumer_commands.tuned,
     cmd.Extend: consumer_commands.extend,
     cmd.Checkpoint: consumer_commands.checkpoint,
     cmd.Release: consumer_commands.release,

@@ -82,6 +82,22 @@ def test_every_rule_of_flow_control_gets_everything(rig: ClusterRig, prefetch: i
     assert in_order(found)
 
 
+def test_a_limit_that_tunes_itself_is_one_over_all_brokers(rig: ClusterRig) -> None:
+    name = rig.name()
+    sent = fill(rig, name, 400)
+    connection = rig.connect("b2")
+    consumer = connection.session(ack="client").consumer(name, prefetch="auto:1-100")
+    assert brokers_of(consumer) == list(NAMES)
+    found = []
+    while len(found) < 1_200:
+        (message,) = take(consumer, 1)
+        found.append(message.body)
+        assert buffered(consumer) <= consumer.info()["limit"] + 100
+    assert sorted(found) == sorted(sent)
+    assert 16 < consumer.info()["limit"] <= 100
+    until(lambda: [row["limit"] for row in connection.admin().list_consumers(name)] == [consumer.info()["limit"]])
+
+
 @pytest.mark.parametrize("threshold", [50, None])
 def test_what_is_buffered_and_granted_over_all_brokers_stays_within_the_limit(
     rig: ClusterRig, threshold: int | None

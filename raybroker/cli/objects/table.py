@@ -184,11 +184,11 @@ COMMANDS: Final = (
     # ---- consumers
     Plain(
         "list con",
-        "List consumers: limit, granted, unacknowledged, sent.",
+        "List consumers: limit, granted, unacknowledged, sent; tuned: the limit is the consumer's own choice.",
         options={
             "destination": opt("-d", "--destination", "-n", metavar="NAME", help="Only those of this destination.")
         },
-        columns="id, destination, active, flow, limit, granted, unacknowledged: unacked, sent",
+        columns="id, destination, active, flow, limit, tuned, granted, unacknowledged: unacked, sent",
         empty="no consumers",
         shown=lambda row: {**row, "id": str(row["id"])},
     ),

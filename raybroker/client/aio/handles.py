@@ -328,7 +328,7 @@ class Session(Unpicklable):
         self,
         destination: Destination | str,
         selector: str | None = None,
-        prefetch: int | None = None,
+        prefetch: int | str | None = None,
         threshold: int | None = None,
         no_local: bool = False,
         *,
@@ -343,6 +343,8 @@ class Session(Unpicklable):
                    N with ``threshold`` (percent): that limit in the same way.
                    N alone: at most N unacknowledged messages, topped up at half; 1 is one at a time; 0 polls;
                    -1 is without limit.
+                   "auto" or "auto:MIN-MAX": chosen, and chosen anew, by how long the application takes for a message
+                   and how long others take to come; from 1 or MIN messages to MAX or consumerFlowLimit.
         no_local   leave out what this connection publishes (topics)
         ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
         fenced     each delivery has a fencing number, ``Message.fence``

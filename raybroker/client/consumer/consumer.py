@@ -5,6 +5,7 @@ The buffer that its messages wait in is ``prefetch_buffer``; here is everything 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -30,7 +31,9 @@ from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import CreditGrant, CreditPool, Share
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.prefetch.prefetch_buffer import ConsumerSession, PrefetchBuffer, Watched
+from raybroker.client.consumer.prefetch.prefetch_tuner import PrefetchTuner
 from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
+from raybroker.client.consumer.prefetch.tuned_flow import TunedFlow
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import call_or_refuse, refuse
 from raybroker.model.blocks.block import Block
@@ -103,7 +106,14 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         notifier: Notifier[PrefetchBuffer] | None = None,
         credit_pool: CreditPool | None = None,
     ) -> None:
-        flow = CreditFlow(options.limit, options.percent) if credit_pool is None else credit_pool.join()
+        flow: CreditFlow | Share
+        if credit_pool is not None:
+            flow = credit_pool.join()
+        elif options.least:
+            tuner, now_ns = PrefetchTuner(options.least, options.limit), session.connection.clock.monotonic_ns
+            flow = TunedFlow(tuner, options.percent, now_ns, self._tuned)
+        else:
+            flow = CreditFlow(options.limit, options.percent)
         PrefetchBuffer.__init__(self, session, flow, notifier or Notifier())
         Endpoint.__init__(self, destination, broker)
         self.identity = identity or token(IDENTITY_BYTES).hex()
@@ -205,6 +215,25 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             write = wire.credit if grant.stands else wire.drain
             channel.link.write(write(self._handle, self.epoch, grant.credit))
 
+    def _asks(self) -> int:
+        """The limit that it is opened with."""
+        if isinstance(self._flow, TunedFlow):
+            return self._flow.limit
+        return self.options.limit if self._share is None else self._share.credit_pool.asks(self.options.limit)
+
+    def _tuned(self) -> None:
+        self._connection.io.post(self.send_tuned, self._flow.limit)
+
+    def send_tuned(self, limit: int) -> None:
+        """Let the host show which limit the consumer has chosen."""
+        if self._reachable(self.epoch) is not None and self.epoch:
+            self._connection.tasks.spawn(self._tell_limit(self.epoch, limit))
+
+    async def _tell_limit(self, epoch: int, limit: int) -> None:
+        if (channel := self._reachable(epoch)) is not None:
+            with contextlib.suppress(BrokerError):  # It is only shown; whoever attaches tells it again.
+                await channel.call("tune_consumer", {"handle": self._handle, "epoch": epoch, "limit": limit})
+
     def _send_taken(self, tag: int, epoch: int) -> None:
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.taken(self._handle, epoch, tag))
@@ -273,7 +302,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._alone = self._connection.brokers.alone
         args = {
             "flow": options.style,
-            "limit": options.limit,
+            "limit": self._asks(),
+            "limit_max": options.limit if options.least else 0,
             "no_ack": self.session.mode == "none",
             "selector": options.selector,
             "no_local": options.no_local,
@@ -299,7 +329,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             limit, options = answer["limit"], self.options
             self.epoch = answer["epoch"]
             if self._share is not None:
-                self._share.credit_pool.opened(self._share, limit, drained=drained)
+                most = answer.get("limit_max", limit) if options.least else None
+                self._share.credit_pool.opened(self._share, limit, drained=drained, most=most)
+            elif isinstance(self._flow, TunedFlow):
+                self._flow.opened(limit, answer.get("limit_max", limit))
             elif options.style == "credit":
                 self._flow = CreditFlow(limit, options.percent)
             else:
@@ -437,7 +470,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
     def _missed(self, tag: int, block: Block) -> None:
         """A large message was taken back, or removed, before its body was read: somebody else gets it."""
         with self._lock:
-            ask = self._flow.arrived(1) + self._flow.consumed(1)
+            ask = self._flow.arrived(1) + self._flow.dropped(1)
             if self._taken is not None:
                 self._taken.last = max(self._taken.last, tag)
                 self._gone(self._taken, block)

@@ -22,6 +22,8 @@ class ConsumerOptions:
 
     style, limit, percent  see flow_control; with style "prefetch" the limit counts unacknowledged messages
     subscription           None, or name, durable and shared of a topic's subscription
+    least                  the limit is chosen by the pace of the application, from so many messages up to ``limit``; 0:
+                           it is ``limit``
     lease_ms               the ack deadline of each delivery, 0 for none
     explicit               the program has asked for this limit
     shares                 nobody has: the broker may take back for idle consumers what was not begun
@@ -38,6 +40,7 @@ class ConsumerOptions:
     no_local: bool = False
     subscription: dict[str, Any] | None = None
     lease_ms: int = 0
+    least: int = 0
     explicit: bool = False
     shares: bool = False
     recalls: bool = True
@@ -60,6 +63,12 @@ class ConsumerOptions:
         )
 
 
+def auto_bounds(prefetch: str, usual: int) -> tuple[int, int]:
+    """The bounds of ``prefetch="auto"`` or ``"auto:MIN-MAX"``; without any, 1 and ``usual``."""
+    least, _, most = prefetch.partition(":")[2].partition("-")
+    return int(least or 1), int(most or usual)
+
+
 def consumer_options(
     attributes: ConfigView,
     options: ReceiverOptions,
@@ -80,8 +89,14 @@ def consumer_options(
         ack_timeout_ms=ack_timeout_ms,
         fenced=fenced,
     )
-    style, limit = "credit", attributes["imqConsumerFlowLimit"] if prefetch is None else prefetch
-    if prefetch is not None and threshold is None:
+    style, least, usual = "credit", 0, attributes["imqConsumerFlowLimit"]
+    if isinstance(prefetch, str):
+        least, limit = auto_bounds(prefetch, usual if usual > 0 else LIMIT_DEFAULT)
+    else:
+        limit = usual if prefetch is None else prefetch
+    if least:
+        pass
+    elif prefetch is not None and threshold is None:
         style = "prefetch"
     elif prefetch is None and not attributes["imqConsumerFlowLimitPrefetch"]:
         style, limit = "prefetch", 0
@@ -94,9 +109,10 @@ def consumer_options(
         no_local=no_local,
         subscription=subscription,
         lease_ms=ack_timeout_ms or 0,
-        explicit=prefetch is not None,
+        least=least,
+        explicit=prefetch is not None and not least,
         recalls=recalls,
         fenced=fenced,
         buffer_bytes=attributes["raybroker.client.buffer_bytes"] if buffer_bytes is None else buffer_bytes,
-        shares=recalls and prefetch is None and style == "credit" and limit == LIMIT_DEFAULT,
+        shares=recalls and style == "credit" and (bool(least) or (prefetch is None and limit == LIMIT_DEFAULT)),
     )

@@ -29,7 +29,7 @@ class Listener:
     shared: bool = False
     client_id: str | None = None
     selector: str | None = None
-    prefetch: int | None = None
+    prefetch: int | str | None = None
     batch: int = 1
     transacted: bool = False
     concurrency: int = 1

@@ -259,6 +259,12 @@ def taken(destination: ServingQueue, command: cmd.Taken, out: Outcome) -> None:
         destination.current.touch(found[0].number)
 
 
+def tuned(destination: ServingQueue, command: cmd.Tuned, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
+    if found is not None:
+        found[1].limit = command.limit
+
+
 def extend(destination: ServingQueue, command: cmd.Extend, out: Outcome) -> None:
     found = _consumer(destination, command.attachment)
     if found is not None and found[1].lease_ms:

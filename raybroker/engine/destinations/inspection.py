@@ -160,10 +160,11 @@ def _consumer(destination: Destination, queue: DeliveryQueue, consumer: Consumer
         "held": consumer.held,
         "flow": "credit" if isinstance(window, CreditWindow) else "prefetch",
         "limit": consumer.limit,
+        "tuned": consumer.asked.tunes,
         "granted": granted,
         "unacknowledged": _unsettled(consumer),
         "sent": consumer.sent,
         "drains": consumer.attachment in queue.consumers.draining,
-        "remote": consumer.remote,
+        "remote": consumer.asked.remote,
         "owner": consumer.owner,
     }

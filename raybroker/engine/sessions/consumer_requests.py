@@ -84,6 +84,7 @@ class ConsumerRequests:
             "close_consumer": _close_consumer,
             "release": _release,
             "checkpoint": _checkpoint,
+            "tune_consumer": _tune,
             "units": self._units,
             "open_browser": self._open_browser,
             "browse": _browse,
@@ -95,6 +96,9 @@ class ConsumerRequests:
         flow, limit, no_ack = args["flow"], int(args["limit"]), bool(args["no_ack"])
         if flow not in ("credit", "prefetch") or not -1 <= limit <= CREDIT_MAX:
             raise ProtocolError(f"flow {flow!r} with limit {limit} is not understood")
+        limit_max = int(args.get("limit_max") or 0)
+        if limit_max and not (flow == "credit" and 1 <= limit <= limit_max <= CREDIT_MAX):
+            raise ProtocolError(f"flow {flow!r} with limit {limit} of at most {limit_max} is not understood")
         lease_ms = int(args.get("lease_ms") or 0)
         if not 0 <= lease_ms <= CREDIT_MAX:
             raise ProtocolError(f"an ack deadline of {lease_ms} ms; it is 0 (none) to {CREDIT_MAX}")
@@ -131,6 +135,7 @@ class ConsumerRequests:
             shares=bool(args.get("shares")) and most == _unset(shared=shared),
             buffer_bytes=buffer_bytes,
             fenced=bool(args.get("fenced")),
+            tunes=limit_max > 0,
         )
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.
@@ -141,6 +146,7 @@ class ConsumerRequests:
         answer = {
             "epoch": attachment.number,
             "limit": effective,
+            "limit_max": effective_limit(flow, limit_max, most) if limit_max else 0,
             "active": queue.consumers.by_attachment[attachment.number].active,
             "broker": self._broker,
             "may_get": may_give(queue),
@@ -224,6 +230,16 @@ def _release(session: Session, request: int, args: Arguments) -> None:
     reason = str(args.get("reason", ""))[:REASON_CHARS_MAX]
     seen = max(int(args.get("seen", -1)), -1)
     session.perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms, reason, seen))
+
+
+def _tune(session: Session, request: int, args: Arguments) -> None:
+    """A consumer tells which limit it has chosen by itself."""
+    attachment, limit = session.consumer(int(args["handle"]), args["epoch"]), int(args["limit"])
+    if not 1 <= limit <= CREDIT_MAX:
+        raise ProtocolError(f"a limit of {limit} that a consumer has chosen; it is 1 to {CREDIT_MAX}")
+    if attachment is not None:
+        session.perform(attachment, cmd.Tuned(attachment.number, limit))
+    session.peer.reply(request, None)
 
 
 def _checkpoint(session: Session, request: int, args: Arguments) -> None:

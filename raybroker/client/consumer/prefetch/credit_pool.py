@@ -77,6 +77,10 @@ class Share:
             credit_pool.check()
         return 0
 
+    def dropped(self, count: int) -> int:
+        """``count`` messages have left the buffer, and the application has not got them; returns as :meth:`arrived`."""
+        return self.consumed(count)
+
     def settled(self, count: int) -> None:
         """``count`` messages were acknowledged, or given back one by one."""
         self.credit_pool.settled(self, count)
@@ -146,11 +150,18 @@ class CreditPool:
         """Nobody gets anything any more."""
         self._ended = self._said = True
 
+    def new_share(self) -> Share:
+        return Share(self)
+
+    def asks(self, limit: int) -> int:
+        """How many messages a member asks its broker for when it is opened, with that limit of the consumer."""
+        return limit
+
     # ---- members come and go -----------------------------------------------------------------------------------------
 
     def join(self) -> Share:
         """A new member; from the second one on all of them are drained."""
-        share = Share(self)
+        share = self.new_share()
         self.shares[share] = -1
         self._recall_others(share)
         return share
@@ -165,11 +176,14 @@ class CreditPool:
             self._fix_limit()
             self.check()
 
-    def opened(self, share: Share, limit: int, *, drained: bool) -> None:
-        """A member was attached; it holds the whole limit unless it is ``drained``."""
+    def opened(self, share: Share, limit: int, *, drained: bool, most: int | None = None) -> None:
+        """A member was attached; it holds the whole limit unless it is ``drained``.
+
+        ``most``: what its broker allows where the limit may become another one; None: it is the limit for good.
+        """
         if share not in self.shares:
             return
-        self.shares[share] = limit
+        self.shares[share] = limit if most is None else most
         self._fix_limit()
         if not drained:
             share.standing = True

@@ -48,6 +48,10 @@ class CreditFlow:
         self.buffered -= count
         return self._request_rest() if self.limit > 0 and self.to_come <= 0 else 0
 
+    def dropped(self, count: int) -> int:
+        """``count`` messages have left the buffer, and the application has not got them."""
+        return self.consumed(count)
+
     def wanted(self) -> int:
         """The application waits; that is no reason to ask for more."""
         return 0
@@ -87,6 +91,10 @@ class PrefetchFlow:
         return 0
 
     def consumed(self, count: int) -> int:
+        self.buffered -= count
+        return 0
+
+    def dropped(self, count: int) -> int:
         self.buffered -= count
         return 0
 

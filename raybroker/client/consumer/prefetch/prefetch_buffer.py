@@ -237,7 +237,7 @@ class PrefetchBuffer(ABC):
         count = unacknowledged_ranges.size(ranges)
         if not count:
             return
-        ask = self._flow.consumed(count)
+        ask = self._flow.dropped(count)
         if ask:
             self._connection.io.post(self._send_credit, ask, self.epoch)
         if self._handed.keeps_track:
@@ -256,7 +256,7 @@ class PrefetchBuffer(ABC):
             self.returned.add(self.epoch, unacknowledged_ranges.common(self.consumed, ranges), why)
             self._handed.uncovered.add(self, self.name, self.epoch, self.consumed, ranges, why)
             held = unacknowledged_ranges.cut_ranges(self.consumed, ranges)
-            ask = self._flow.consumed(waiting) if waiting else 0
+            ask = self._flow.dropped(waiting) if waiting else 0
             if self._share is not None:
                 self._share.settled(waiting + held)
             if waiting and self._notifier.has_waiters:
@@ -271,7 +271,7 @@ class PrefetchBuffer(ABC):
         """
         with self._lock:
             tags = sorted(self._take_out(ranges))
-            ask = self._flow.consumed(len(tags)) if tags else 0
+            ask = self._flow.dropped(len(tags)) if tags else 0
             if self._share is not None:
                 self._share.settled(len(tags))
             if tags and self._notifier.has_waiters:

@@ -14,6 +14,8 @@ from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import CreditPool, Share
 from raybroker.client.consumer.prefetch.prefetch_buffer import ConsumerSession, PrefetchBuffer
+from raybroker.client.consumer.prefetch.prefetch_tuner import PrefetchTuner
+from raybroker.client.consumer.prefetch.tuned_pool import TunedCreditPool
 from raybroker.model.errors import BrokerError
 
 
@@ -26,7 +28,16 @@ class PrefetchBuffers:
         self._connection = session.connection
         self._notifier: Notifier[PrefetchBuffer] = Notifier()
         by_acks = options.style == "prefetch" and options.limit != 0 and session.handed.keeps_track
-        self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._grants_due)
+        if options.least:
+            self._credit_pool: CreditPool = TunedCreditPool(
+                PrefetchTuner(options.least, options.limit),
+                options.percent,
+                now_ns=session.connection.clock.monotonic_ns,
+                due=self._grants_due,
+                tuned=self._tuned,
+            )
+        else:
+            self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._grants_due)
         self._holders: dict[Share, ConsumerCore] = {}
         self._failure: BrokerError | None = None
         session.connection.handles.buffers.add(self)
@@ -107,6 +118,15 @@ class PrefetchBuffers:
 
     def _grants_due(self) -> None:
         self._connection.io.post(self._give_grants)
+
+    def _tuned(self) -> None:
+        self._connection.io.post(self._tell_limit)
+
+    def _tell_limit(self) -> None:
+        with self._notifier.lock:
+            members, limit = list(self._holders.values()), self._credit_pool.limit
+        for member in members:
+            member.send_tuned(limit)
 
     def _give_grants(self) -> None:
         with self._notifier.lock:
