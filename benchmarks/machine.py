@@ -94,8 +94,8 @@ def _version(package: str) -> str:
         return ""
 
 
-def describe(folder: Path) -> dict[str, Any]:
-    """A plain dictionary for the report; no host name, no user, no folder."""
+def describe(folder: Path, sync_seconds: float = 0.5) -> dict[str, Any]:
+    """A plain dictionary for the report; no host name, no user, no folder. ``sync_seconds``: of syncs of each size."""
     memory_kb = _field("/proc/meminfo", "MemTotal").split(" ")[0] or "0"
     return {
         "cpu": _field("/proc/cpuinfo", "model name") or platform.machine(),
@@ -106,5 +106,5 @@ def describe(folder: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "file_system": file_system(folder),
-        "sync": [asdict(sync) for sync in measure_sync(folder)],
+        "sync": [asdict(sync) for sync in measure_sync(folder, sync_seconds)],
     }

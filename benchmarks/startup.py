@@ -62,11 +62,11 @@ def _environment(folder: Path) -> dict[str, str]:
     return {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": path}
 
 
-def interpreters(folder: Path) -> Found:
+def interpreters(folder: Path, times: int = INTERPRETERS) -> Found:
     """``import`` and ``loopback``, in milliseconds; the first interpreter compiles and is not counted."""
     found = {}
     for figure, code in (("import", IMPORT), ("loopback", LOOPBACK)):
-        took = [_interpreter_ms(code, folder) for _ in range(INTERPRETERS + 1)]
+        took = [_interpreter_ms(code, folder) for _ in range(times + 1)]
         found[figure] = spread_of(took[1:])
     return found
 
