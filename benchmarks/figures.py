@@ -113,21 +113,20 @@ def against(amount: Amount, scratch: Path) -> Iterator[Step]:
 
 
 def own(amount: Amount, scratch: Path) -> Iterator[Step]:
-    """Sizes and times of ours, and what features cost; after each round, with those before it."""
+    """Sizes and times of ours, and what features cost: after each reading, with those before it."""
     from benchmarks.ours import Raybroker
 
     readings: list[Reading] = []
     for number in range(1, amount.rounds + 1):
-        absent: dict[str, str] = {}
         folder = scratch / f"round{number}"
         for one in Raybroker().measure(amount.amounts, folder, number):
             if isinstance(one, Reading):
                 readings.append(one)
                 print(f"    {one.figure}: {report.number(one.value)}", flush=True)
+                yield of_readings(readings), {}
             else:
-                absent[one.figure or one.system] = one.reason
+                yield {}, {one.figure or one.system: one.reason}
         shutil.rmtree(folder, ignore_errors=True)
-        yield of_readings(readings), absent
 
 
 def of_readings(readings: Sequence[Reading]) -> Found:
