@@ -48,6 +48,10 @@ LOAD_MAX: Final = 0.5
 """A load for each processor above which a run says that the machine is busy."""
 
 
+AMOUNTS: Final = Amounts()
+"""Messages of figures of a full run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Amount:
     """How much a run does."""
@@ -59,7 +63,7 @@ class Amount:
     pace_s: float = 5.0
     rounds: int = 2
     """Of sizes, and of what features cost."""
-    amounts: Amounts = Amounts()
+    amounts: Amounts = AMOUNTS
     interpreters: int = startup.INTERPRETERS
     clusters: bool = True
     """Start-ups of clusters as well."""
