@@ -99,6 +99,8 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         f"-1 (no limit) to {INT_MAX}, 'auto', 'auto:MIN-MAX' with bounds from 1 to {INT_MAX}, or None for the limit of"
         " the destination",
     ),
+    "prefetch_bytes": Argument(or_none(whole(1, INT_MAX)), f"a number of bytes, 1 to {INT_MAX}, or None"),
+    "prefetch_cost": Argument(or_none(whole(1, INT_MAX)), f"a whole number from 1 to {INT_MAX}, or None"),
     "threshold": Argument(or_none(whole(0, 100)), "a percentage, a whole number from 0 to 100, or None"),
     "no_local": Argument(truth, TRUTH),
     "ack_timeout_ms": Argument(

@@ -81,6 +81,10 @@ class SubscriberOptions(TypedDict, total=False):
     """What the durable and shared consumers of a topic may ask for, as of ``Session.consumer``."""
 
     prefetch: int | str | None
+    prefetch_bytes: int | None
+    """Bodies that come ahead have at most so many bytes, whatever raybroker.client.buffer_bytes is."""
+    prefetch_cost: int | None
+    """Messages that come ahead of it cost at most so much together, by their property ``cost``, or 1 each."""
     threshold: int | None
     serializer: Serializer | None
     ack_timeout_ms: int | None
@@ -104,6 +108,7 @@ class ListenerOptions(TypedDict, total=False):
     client_id: str | None
     selector: str | None
     prefetch: int | str | None
+    prefetch_cost: int | None
     batch: int
     transacted: bool
     concurrency: int

@@ -94,6 +94,7 @@ class AttachConsumer(NamedTuple):
     shares        nobody has set how much it prefetches: other consumers that are idle get some of that, unless
                   prefetchRecall says otherwise
     buffer_bytes  how many bytes of bodies may lie in its buffer, see Taken; 0 for any number
+    buffer_cost   instead of that, what the messages in its buffer may cost together; 0 for any cost
     fenced        each of its deliveries has a fencing number
     tunes         it chooses its limit by itself, see Tuned
     """
@@ -112,6 +113,7 @@ class AttachConsumer(NamedTuple):
     recalls: bool = False
     shares: bool = False
     buffer_bytes: int = 0
+    buffer_cost: int = 0
     fenced: bool = False
     tunes: bool = False
 
@@ -212,7 +214,7 @@ class Begun(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Nothing up to ``tag`` is in the buffer of a consumer any more that has a bound in bytes."""
+    """Nothing up to ``tag`` is in the buffer of a consumer any more that has a bound in bytes or cost."""
 
     attachment: int
     tag: int

@@ -74,9 +74,13 @@ class Step:
         for some, others in records.in_records(spans, rows):
             self.record(records.encode(kind, queue, some, others, rest))
 
+    def glance(self, ordinal: int) -> Content | None:
+        """The headers of a held block; None when they cannot be read now."""
+        return self.arriving if ordinal == self.out.accepted else self.read_headers(ordinal)
+
     def peek(self, ordinal: int) -> Content | None:
         """The headers of a held block; None when they cannot be read, which the outcome says."""
-        content = self.arriving if ordinal == self.out.accepted else self.read_headers(ordinal)
+        content = self.glance(ordinal)
         if content is None:
             self.out.damaged.append(ordinal)
         return content

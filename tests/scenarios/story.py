@@ -14,6 +14,7 @@ Verbs:
     again P a                           the producer sends the block that starts with a once more, over a new connection
     consume C credit=N|prefetch=N [no_ack] [selector="…"] [lease=S] [owner=SESSION] [drain] [remote] [recalls] [shares]
         bytes=N                         … with so many bytes in its buffer at most
+        costs=N                         … with messages in its buffer that cost so much at most
     subscribe C … [name=N] [client=ID] [durable] [shared] [nolocal=X]        a consumer of a topic
     unsubscribe CLIENT NAME
     ack C a b | ack C a..b [quietly]    acknowledge these messages, asking for a confirmation unless quietly
@@ -211,7 +212,7 @@ class Story:
     ) -> str:
         number = self._number(words[0])
         lease_ms, owner = _ms(options.pop("lease", "0")), options.pop("owner", "")
-        buffer_bytes = int(options.pop("bytes", "0"))
+        buffer_bytes, buffer_cost = int(options.pop("bytes", "0")), int(options.pop("costs", "0"))
         ((flow, limit),) = options.items()
         command = cmd.AttachConsumer(
             number,
@@ -228,6 +229,7 @@ class Story:
             "recalls" in words or "shares" in words,
             "shares" in words,
             buffer_bytes,
+            buffer_cost,
         )
         return self._do(command)
 

@@ -335,6 +335,8 @@ class Session(Unpicklable):
         serializer: Serializer | None = None,
         ack_timeout_ms: int | None = None,
         fenced: bool = False,
+        prefetch_bytes: int | None = None,
+        prefetch_cost: int | None = None,
     ) -> Consumer:
         """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
 
@@ -348,6 +350,8 @@ class Session(Unpicklable):
         no_local   leave out what this connection publishes (topics)
         ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
         fenced     each delivery has a fencing number, ``Message.fence``
+        prefetch_bytes, prefetch_cost   besides ``prefetch``, one of them: what comes ahead of the application from one
+                   broker has at most so many bytes, or costs so much, by the property ``cost`` of messages or 1 each
         """
         options: ReceiverOptions = {
             "selector": selector,
@@ -357,6 +361,8 @@ class Session(Unpicklable):
             "serializer": serializer,
             "ack_timeout_ms": ack_timeout_ms,
             "fenced": fenced,
+            "prefetch_bytes": prefetch_bytes,
+            "prefetch_cost": prefetch_cost,
         }
         return await self._consumer(destination, options)
 

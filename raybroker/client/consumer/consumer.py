@@ -32,7 +32,7 @@ from raybroker.client.consumer.prefetch.credit_pool import CreditGrant, CreditPo
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.prefetch.prefetch_buffer import ConsumerSession, PrefetchBuffer, Watched
 from raybroker.client.consumer.prefetch.prefetch_tuner import PrefetchTuner
-from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
+from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes, TakenCost
 from raybroker.client.consumer.prefetch.tuned_flow import TunedFlow
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import call_or_refuse, refuse
@@ -126,7 +126,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
         self._owner = owner or MemberOwner()
-        self._taken = TakenBytes(options.buffer_bytes) if options.buffer_bytes else None
+        if options.buffer.cost:
+            self._taken = TakenCost()
+        elif options.buffer.nbytes:
+            self._taken = TakenBytes(options.buffer.nbytes)
         self._ack_deadline = AckDeadline(options.lease_ms, self._extend_held) if options.lease_ms else None
         self._to_come = ToCome()
         self._alone = False
@@ -315,7 +318,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "consumer": self.identity,
             "recalls": options.recalls,
             "shares": options.shares,
-            "buffer_bytes": options.buffer_bytes,
+            "buffer_bytes": options.buffer.nbytes,
+            "buffer_cost": options.buffer.cost,
             "fenced": options.fenced,
         }
         # Before it is opened: the first deliveries may come right behind the answer.

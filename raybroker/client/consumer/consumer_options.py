@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.options import ReceiverOptions
 from raybroker.client.producer.bodies.body_encoding import check_serializer
+from raybroker.model.errors import ConfigError
 from raybroker.model.settings.settings import ConfigView
 
 LIMIT_DEFAULT: Final = 1000
 """The limit where nobody has set another one, imqConsumerFlowLimit."""
 log = logging.getLogger("raybroker.client")
+
+
+class BufferBound(NamedTuple):
+    """Bodies in the buffer have at most so many bytes, or its messages cost at most so much; 0: any number."""
+
+    nbytes: int = 0
+    cost: int = 0
+
+
+ANY_BUFFER: Final = BufferBound()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +38,7 @@ class ConsumerOptions:
     lease_ms               the ack deadline of each delivery, 0 for none
     explicit               the program has asked for this limit
     shares                 nobody has: the broker may take back for idle consumers what was not begun
-    buffer_bytes           bodies that the broker sends ahead, bytes; 0 for any number
+    buffer                 how much the broker sends ahead, besides ``limit``
     fenced                 each delivery has a fencing number
     recalls                the broker may take back what was not begun where the oldest messages make room for others
     """
@@ -44,7 +55,7 @@ class ConsumerOptions:
     explicit: bool = False
     shares: bool = False
     recalls: bool = True
-    buffer_bytes: int = 0
+    buffer: BufferBound = ANY_BUFFER
     fenced: bool = False
     _warned: set[str] = field(default_factory=set, compare=False)
     """What was logged about it already."""
@@ -81,7 +92,10 @@ def consumer_options(
     selector, no_local = options.get("selector"), options.get("no_local", False)
     prefetch, threshold = options.get("prefetch"), options.get("threshold")
     ack_timeout_ms, fenced = options.get("ack_timeout_ms"), options.get("fenced", False)
+    prefetch_bytes, prefetch_cost = options.get("prefetch_bytes"), options.get("prefetch_cost")
     check_arguments(
+        prefetch_bytes=prefetch_bytes,
+        prefetch_cost=prefetch_cost,
         selector=selector,
         prefetch=prefetch,
         threshold=threshold,
@@ -89,6 +103,10 @@ def consumer_options(
         ack_timeout_ms=ack_timeout_ms,
         fenced=fenced,
     )
+    if prefetch_bytes is not None and prefetch_cost is not None:
+        raise ConfigError("prefetch_bytes= and prefetch_cost= are two measures of one bound; give one of them")
+    if buffer_bytes is None:
+        buffer_bytes = attributes["raybroker.client.buffer_bytes"] if prefetch_bytes is None else prefetch_bytes
     style, least, usual = "credit", 0, attributes["imqConsumerFlowLimit"]
     if isinstance(prefetch, str):
         least, limit = auto_bounds(prefetch, usual if usual > 0 else LIMIT_DEFAULT)
@@ -113,6 +131,6 @@ def consumer_options(
         explicit=prefetch is not None and not least,
         recalls=recalls,
         fenced=fenced,
-        buffer_bytes=attributes["raybroker.client.buffer_bytes"] if buffer_bytes is None else buffer_bytes,
+        buffer=BufferBound(buffer_bytes) if prefetch_cost is None else BufferBound(cost=prefetch_cost),
         shares=recalls and style == "credit" and (bool(least) or (prefetch is None and limit == LIMIT_DEFAULT)),
     )

@@ -189,6 +189,7 @@ class _Worker:
         self._session = session = self._connection.session(ack="client", transacted=listener.transacted)
         options: dict[str, Any] = {
             "prefetch": listener.prefetch,
+            "prefetch_cost": listener.prefetch_cost,
             "serializer": listener.serializer,
             "fenced": listener.fenced,
         }

@@ -36,6 +36,7 @@ class Listener:
     serializer: str | None = None
     retries: Retries = field(default_factory=Retries)
     fenced: bool = False
+    prefetch_cost: int | None = None
 
     def __call__(self, message: Any) -> object:
         return self.function(message)
@@ -64,7 +65,8 @@ def listener(
     subscription  name of the topic's subscription; None: what is published while it runs, and each instance gets all
     shared        instances share the subscription's messages; without, a subscription has one instance alone
     durable       the subscription is kept while nobody runs, unless False; one that is not shared needs ``client_id``
-    selector, prefetch, serializer   as for ``session.consumer``; without ``prefetch`` instances share what is there
+    selector, prefetch, prefetch_cost, serializer   as for ``session.consumer``; without ``prefetch`` instances share
+                  what is there
     batch         1: called with one message; more: with a list of up to so many
     transacted    called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
                   no next message is at hand
@@ -125,6 +127,7 @@ def listener(
             options.get("serializer"),
             retries,
             fenced,
+            options.get("prefetch_cost"),
         )
 
     return mark

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 from raybroker.core import command as cmd
 from raybroker.core.counters import Counters
 from raybroker.core.delivery import sharing
+from raybroker.core.delivery.byte_window import CostWindow
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -62,6 +63,9 @@ def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out:
     except Exception:
         queue.consumers.detach(command.attachment)
         raise
+    if command.buffer_cost:
+        consumer.bytes = CostWindow(command.buffer_cost, destination.current.glance)
+        queue.plain.weigh(1)
     destination.queue_of[command.attachment] = queue
     if command.fenced:
         queue.consumers.begin_fences(command.attachment)
@@ -75,6 +79,8 @@ def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out:
     if queue is None or consumer is None:
         return
     queue.plain.selector_index.leave(consumer.selector)
+    if consumer.asked.buffer_cost:
+        queue.plain.weigh(-1)
     begun = list(consumer.settle_tags(1, consumer.begun)) if command.lost and consumer.begun else []
     queue.give_back(_given_up(destination, queue, consumer, command.seen))
     cause = LOST if LOST in destination.policy.named_causes else ERROR

@@ -70,7 +70,7 @@ class Consumer:
     stalled   it has let a deadline pass, and gets nothing before it is heard of again
     lends     from so many messages on what it holds and has not begun is for idle consumers as well; 0: it never is
     have      messages that it holds: those of ``unsettled``
-    bytes     how many bytes may lie in its buffer; None: any number
+    bytes     how many bytes, or how much work, may lie in its buffer; None: any number
     in_order  it got what it holds in the order in which its blocks came
     most      so many it may hold; -1: that is for its window to say
     recall    what it was asked to give back; None: nothing. Until it has answered it gets nothing
@@ -156,10 +156,10 @@ class Consumer:
         """Count a run as sent to this consumer, or the first of its messages that it has room for in bytes, if any."""
         arrival, ordinal, mask, attempts, failures, priority = run
         if self.bytes is not None:
-            mask = self.bytes.fitting(block, mask)
+            mask = self.bytes.fitting(block, mask, ordinal)
             if not mask:
                 return None
-            self.bytes.sent(self.next_tag, block, mask)
+            self.bytes.sent(self.next_tag, block, mask, ordinal)
         size = mask.bit_count()
         counted = Run(arrival, ordinal, mask, attempts + 1, failures, priority)
         until_ms = now_ms + self.lease_ms if self.lease_ms else 0

@@ -18,12 +18,13 @@ Classify = Callable[[Run], list[tuple[int, int]]]
 class PlainPending:
     """A backlog and the selectors of its consumers. ``unfinished``: a step left work that the next has to go on with.
 
-    ``by_keys``: the destination is sorted; ``needs_headers``: by what only the headers of messages say.
+    ``by_keys``: the destination is sorted; ``needs_headers``: by what only the headers of messages say, or a consumer
+    has a bound in cost.
 
     Nothing depends on what is with a consumer, in a transaction or at rest, so most of ``Pending`` is empty here.
     """
 
-    __slots__ = ("backlog", "by_keys", "consumers", "needs_headers", "selector_index", "unfinished")
+    __slots__ = ("backlog", "by_keys", "consumers", "needs_headers", "selector_index", "unfinished", "weighing")
 
     backlog: Backlog | SortedBacklog
 
@@ -32,12 +33,23 @@ class PlainPending:
         self.consumers = consumers
         self.selector_index = selector_index
         self.unfinished = self.by_keys = self.needs_headers = False
+        self.weighing = 0
+        """Consumers with a bound in cost."""
 
     @property
     def count(self) -> int:
         return self.backlog.count
 
     # ---- coming in -------------------------------------------------------------------------------------------------
+
+    def weigh(self, change: int) -> None:
+        """A consumer with a bound in cost comes or goes."""
+        self.weighing += change
+        self.needs_headers = self.weighing > 0 or self.sorts_by_headers()
+
+    def sorts_by_headers(self) -> bool:
+        """Whether the order is by what only the headers say."""
+        return False
 
     def append(self, run: Run, content: Content | None = None) -> None:
         if self.unfinished and self.backlog.has_unsorted(run.priority):

@@ -15,7 +15,7 @@ from raybroker.core.step import Step
 class SortedPending(PlainPending):
     """A sorted backlog; the step goes on by itself as long as messages are without their keys."""
 
-    __slots__ = ()
+    __slots__ = ("_order",)
 
     backlog: SortedBacklog
 
@@ -24,6 +24,10 @@ class SortedPending(PlainPending):
         self.backlog = SortedBacklog(order, step)
         self.by_keys = True
         self.needs_headers = order.needs_headers
+        self._order = order
+
+    def sorts_by_headers(self) -> bool:
+        return self._order.needs_headers
 
     def append(self, run: Run, content: Content | None = None) -> None:
         super().append(run, content)

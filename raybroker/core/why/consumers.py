@@ -62,10 +62,12 @@ def _itself(consumer: Consumer) -> list[Reason]:
     if consumer.recall is not None:
         found.append(_of(consumer, "recalled", "was asked to give messages back and has not answered"))
     if consumer.bytes is not None and consumer.bytes.full:
+        unit = consumer.bytes.unit
         text = (
-            f"has {consumer.bytes.nbytes} of {consumer.bytes.most} bytes in its buffer, too many for the next message"
+            f"has {consumer.bytes.nbytes} of {consumer.bytes.most} {unit} in its buffer, too much for the next message"
         )
-        found.append(_of(consumer, "buffer_full", text, bytes=consumer.bytes.nbytes, bytes_max=consumer.bytes.most))
+        counts = {unit: consumer.bytes.nbytes, f"{unit}_max": consumer.bytes.most}
+        found.append(_of(consumer, "buffer_full", text, **counts))
     if 0 <= consumer.most <= consumer.have:
         text = f"holds {consumer.have} messages and cannot give them back; more would leave none to remove"
         found.append(_of(consumer, "half_held", text, unacknowledged=consumer.have, most=consumer.most))

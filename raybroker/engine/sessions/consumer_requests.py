@@ -105,6 +105,9 @@ class ConsumerRequests:
         buffer_bytes = int(args.get("buffer_bytes") or 0)
         if not 0 <= buffer_bytes <= CREDIT_MAX:
             raise ProtocolError(f"a buffer of {buffer_bytes} bytes; it is 0 (no bound) to {CREDIT_MAX}")
+        buffer_cost = int(args.get("buffer_cost") or 0)
+        if not 0 <= buffer_cost <= CREDIT_MAX:
+            raise ProtocolError(f"a buffer for a cost of {buffer_cost}; it is 0 (no bound) to {CREDIT_MAX}")
         owner, broker, consumer = _name(args, "owner"), _name(args, "home"), _name(args, "consumer")
 
         destination = self._registry.find(kind_of(args), args["name"])
@@ -134,6 +137,7 @@ class ConsumerRequests:
             recalls=bool(args.get("recalls")),
             shares=bool(args.get("shares")) and most == _unset(shared=shared),
             buffer_bytes=buffer_bytes,
+            buffer_cost=buffer_cost,
             fenced=bool(args.get("fenced")),
             tunes=limit_max > 0,
         )

@@ -1,4 +1,4 @@
-"""The frame Taken: a consumer with a bound in bytes tells its host how far its buffer is empty again."""
+"""The frame Taken: a consumer with a bound in bytes or cost tells its host how far its buffer is empty again."""
 
 from __future__ import annotations
 
@@ -30,3 +30,13 @@ class TakenBytes:
     def restart(self) -> None:
         """The buffer is empty, and the host knows."""
         self._gone = self.last = 0
+
+
+class TakenCost(TakenBytes):
+    """Counts with a bound in cost: what comes at a time is a part of that, so the host is told of each delivery."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def gone(self, nbytes: int) -> bool:
+        return True
