@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from raybroker.broker.cluster_broker import REDEEM
 from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.services.auditing import security_directory
 from raybroker.broker.services.opening_services import Opening, open_services
@@ -102,7 +103,7 @@ class ServicesOfBroker:
         self._services = await open_services(
             self._config,
             self._administration,
-            Outside(self._asked, SocketHands(security, self._asked.hosts), self._doors),
+            Outside(self._asked, SocketHands(security, self._asked.hosts), self._doors, self._vouched),
             self._beside,
             clock=SystemClock(),
             near=self._near,
@@ -152,6 +153,9 @@ class ServicesOfBroker:
         return {
             name: answer for name, answer in zip(others, answers, strict=True) if not isinstance(answer, BaseException)
         }
+
+    async def _vouched(self, broker: str, args: Row) -> str:
+        return str(await self._peers.call_broker(broker, REDEEM, args, timeout_s=ASK_TIMEOUT_S))
 
     async def _counts(self) -> DestinationCounts:
         return {self._administration.broker: await self._asked.counts(), **await self._told("counts")}

@@ -285,7 +285,7 @@ class BrokerVerbs:
         """Make a user of the connection services of all brokers that are up, or give the one that there is another
         password or state; one that is so already stays. Connections that are open stay open.
 
-        verifier  of SCRAM-SHA-256 or a hash of argon2, as raybroker usermgr makes them; passwords are not taken
+        verifier  of SCRAM or a hash of argon2, as raybroker usermgr makes them; passwords are not taken
         group     admin, user or anonymous; it stays as it was made
         Raises ConfigError as :meth:`list_users`, and for what cannot be.
         """

@@ -74,6 +74,7 @@ BOOTSTRAP_RETRY_S: Final = 1.0
 PEER_TIMEOUT_S: Final = 10.0
 """How long another broker may take for what is asked on a client's behalf."""
 TAKEN: Final = "client_id_taken"
+REDEEM: Final = "redeem_voucher"
 """What brokers ask each other about a client id."""
 TAKEN_TIMEOUT_S: Final = 5.0
 
@@ -337,6 +338,7 @@ class ClusterBroker:
             "consumers": self.forwarding.consumers,
             "take_over": self.forwarding.take_over,
             "decide_over": self.forwarding.decide_over,
+            REDEEM: local.services.redeem,
             TAKEN: local.services.client_ids.is_taken,
             LIST: self._clients,
             END: local.services.end_connections,

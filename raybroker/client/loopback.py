@@ -183,7 +183,6 @@ class LoopbackDirectory:
                     ),
                     hand_within(security_directory(config, self._store)),
                     self._doors,
-                    alone=True,
                 ),
                 self._store,
                 clock=clock,

@@ -17,6 +17,7 @@ from raybroker.security.lockout import Lockout
 from raybroker.security.mechanism import (
     BASIC,
     DIGEST,
+    DIGEST_512,
     MECHANISMS,
     TOKEN,
     UNENCRYPTED,
@@ -28,7 +29,7 @@ from raybroker.security.mechanism import (
 from raybroker.security.token import ALGORITHMS, KeyFile, Token, TokenRules, require_library
 from raybroker.security.user_file import UserFile
 from raybroker.system import entropy
-from raybroker.wire.scram import NONCE_BYTES
+from raybroker.wire.scram import NONCE_BYTES, SHA256, SHA512
 
 SECRET_BYTES: Final = 32
 INHERIT: Final = "inherit"
@@ -71,9 +72,16 @@ class Authentication:
         self._users = users
         made: dict[str, Mechanism] = {}
         if DIGEST in wanted:
-            made[DIGEST] = Digest(
-                users.users, lockout, nonce=lambda: entropy.token(NONCE_BYTES).hex(), secret=entropy.token(SECRET_BYTES)
-            )
+            made |= {
+                name: Digest(
+                    users.users,
+                    lockout,
+                    nonce=lambda: entropy.token(NONCE_BYTES).hex(),
+                    secret=entropy.token(SECRET_BYTES),
+                    algorithm=algorithm,
+                )
+                for name, algorithm in ((DIGEST, SHA256), (DIGEST_512, SHA512))
+            }
         if BASIC in wanted:
             repository: Repository = FileRepository(users)
             checks = self._checks
@@ -86,6 +94,7 @@ class Authentication:
             keys = KeyFile(directory / config[f"{_TOKEN}keys"])
             keys.keys()
             made[TOKEN] = Token(keys, token_rules(config), self._checks, unencrypted=unencrypted)
+        self._sha512 = made.get(DIGEST_512)
         self._offered: Mapping[str, dict[str, Mechanism]] = {
             name: {kind: made[kind] for kind in kinds} for name, kinds in offered.items()
         }
@@ -98,6 +107,8 @@ class Authentication:
         """Begin the exchange of one login. Raises NotSupportedError for a mechanism that the service does not offer,
         and SecurityError for a client that may not use it."""
         found = self._offered[service].get(mechanism)
+        if mechanism == DIGEST_512 and DIGEST in self._offered[service]:
+            found = self._sha512
         if found is None:
             raise NotSupportedError(
                 f"service {service} takes no login by {mechanism!r:.40}; it takes {', '.join(self._offered[service])}"

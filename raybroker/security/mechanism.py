@@ -13,6 +13,10 @@ from raybroker.security.access_rules import User
 from raybroker.system.own_address import is_own
 
 DIGEST: Final = "digest"
+DIGEST_512: Final = "digest-512"
+"""There where digest is, without a word of its own in the configuration."""
+VOUCHED: Final = "vouched"
+"""Another broker of the cluster has seen who the client is (:mod:`raybroker.security.vouching`)."""
 BASIC: Final = "basic"
 TOKEN: Final = "token"
 UNENCRYPTED: Final = "raybroker.authentication.unencrypted"

@@ -1,8 +1,8 @@
 """The file of users: one line each, ``name:verifier:group:active``, readable by its owner alone.
 
-A verifier is SCRAM-SHA-256's (:mod:`raybroker.wire.scram`), which digest and basic can check, or a hash of argon2 (RFC
-9106), which basic alone can: passwords cannot be read from either. There are no users to begin with: MQ's guest/guest
-and admin/admin would open every broker that nobody has looked at.
+A verifier is SCRAM's (:mod:`raybroker.wire.scram`), of SHA-256 and behind a comma of SHA-512, which digest and basic
+can check, or a hash of argon2 (RFC 9106), which basic alone can: passwords cannot be read from either. There are no
+users to begin with: MQ's guest/guest and admin/admin would open every broker that nobody has looked at.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 from raybroker.model.definitions.user import ANONYMOUS, GROUPS, check_name
 from raybroker.model.errors import ConfigError
 from raybroker.security.private_files import write_private
+from raybroker.wire.scram import SHA512, has_verifier
 
 PASSWORD_CHARS_MAX: Final = 1024
 FILE_BYTES_MAX: Final = 64 << 20
@@ -52,6 +53,7 @@ class UserFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known_of: tuple[Mapping[str, UserEntry], bool] | None = None
         self._seen: tuple[int, int, int] | None = None
         self._users: dict[str, UserEntry] = {}
 
@@ -67,6 +69,19 @@ class UserFile:
             self._users = self._read(stat)
             self._seen = seen
         return self._users
+
+    def have_sha512(self) -> bool:
+        """Whether all passwords that SCRAM can check have a verifier of SHA-512, and there is one: those that were set
+        before there were any have none. False for a file that cannot be right."""
+        try:
+            users = self.users()
+        except ConfigError:
+            return False
+        known = self._known_of
+        if known is None or known[0] is not users:
+            kept = [row.verifier for row in users.values() if is_verifier(row.verifier)]
+            known = self._known_of = users, bool(kept) and all(has_verifier(one, SHA512) for one in kept)
+        return known[1]
 
     def _read(self, stat: os.stat_result) -> dict[str, UserEntry]:
         if stat.st_mode & 0o077:

@@ -1,4 +1,5 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): a password is proved without being sent, and the server proves that it knows it.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): a password is proved without being sent, and the server proves
+that it knows it.
 
 Both sides as machines without IO; messages are text. The server keeps a *verifier* of each password (RFC 5803), from
 which the password cannot be read. Channel binding is not offered: the services that want encryption have TLS.
@@ -15,13 +16,17 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from raybroker.model.errors import ProtocolError, SecurityError
 
-ITERATIONS: Final = 600_000
+SHA256: Final = "SHA-256"
+SHA512: Final = "SHA-512"
+ALGORITHMS: Final = (SHA256, SHA512)
+ITERATIONS: Final = {SHA256: 600_000, SHA512: 210_000}
 """Rounds of PBKDF2 for new verifiers: about a third of a second of the client for each login."""
 ITERATIONS_MAX: Final = 5_000_000
 """A server that asks for more is not obeyed."""
@@ -32,11 +37,18 @@ REMEMBERED_MAX: Final = 16
 """Salted passwords that a client keeps, so that its further logins need no rounds (RFC 5802, section 5.1)."""
 _HEADER: Final = "n,,"
 _BOUND: Final = "biws"
-_KEY_BYTES: Final = 32
+_KEY_BYTES: Final = {SHA256: 32, SHA512: 64}
+_NAMES: Final = {SHA256: "sha256", SHA512: "sha512"}
+_BETWEEN: Final = ","
+"""Stands between the verifiers of one password."""
 
 
-def _hmac(key: bytes, text: bytes) -> bytes:
-    return hmac.digest(key, text, "sha256")
+def _hmac(key: bytes, text: bytes, algorithm: str) -> bytes:
+    return hmac.digest(key, text, _NAMES[algorithm])
+
+
+def _hash(data: bytes, algorithm: str) -> bytes:
+    return hashlib.new(_NAMES[algorithm], data).digest()
 
 
 def _b64(value: bytes) -> str:
@@ -68,62 +80,80 @@ def _fields(message: str, keys: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What the server keeps of a password: 16 bytes of salt, rounds, and two keys of 32 bytes."""
+    """What the server keeps of a password: 16 bytes of salt, rounds, and two keys of 32 or 64 bytes."""
 
     salt: bytes
     iterations: int
     stored_key: bytes
     server_key: bytes
+    algorithm: str = SHA256
 
     @classmethod
-    def from_password(cls, password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
-        """Takes as long as ``iterations`` say."""
-        salted = _salted(password, salt, iterations)
-        return cls(
-            salt, iterations, hashlib.sha256(_hmac(salted, b"Client Key")).digest(), _hmac(salted, b"Server Key")
-        )
+    def from_password(cls, password: str, salt: bytes, iterations: int = 0, algorithm: str = SHA256) -> Verifier:
+        """Takes as long as ``iterations`` say; 0: those of new verifiers."""
+        iterations = iterations or ITERATIONS[algorithm]
+        salted = _salted(password, salt, iterations, algorithm)
+        client_key = _hmac(salted, b"Client Key", algorithm)
+        server_key = _hmac(salted, b"Server Key", algorithm)
+        return cls(salt, iterations, _hash(client_key, algorithm), server_key, algorithm)
 
     @classmethod
-    def nobody(cls, name: str, secret: bytes) -> Verifier:
+    def nobody(cls, name: str, secret: bytes, algorithm: str = SHA256) -> Verifier:
         """Make the verifier for a user who is not there: the same each time, so that guessing names tells nothing."""
-        salt = _hmac(secret, name.encode())[:SALT_BYTES]
-        return cls(salt, ITERATIONS, _hmac(secret, b"stored" + name.encode()), _hmac(secret, b"server" + name.encode()))
+        salt = _hmac(secret, name.encode(), algorithm)[:SALT_BYTES]
+        stored, server = (_hmac(secret, what + name.encode(), algorithm) for what in (b"stored", b"server"))
+        return cls(salt, ITERATIONS[algorithm], stored, server, algorithm)
 
     def __str__(self) -> str:
         """Write it as RFC 5803 has it."""
-        return f"SCRAM-SHA-256${self.iterations}:{_b64(self.salt)}${_b64(self.stored_key)}:{_b64(self.server_key)}"
+        keys = f"{_b64(self.stored_key)}:{_b64(self.server_key)}"
+        return f"SCRAM-{self.algorithm}${self.iterations}:{_b64(self.salt)}${keys}"
 
     def __repr__(self) -> str:
         return "Verifier(…)"
 
     @classmethod
-    def parse(cls, text: str) -> Verifier:
-        """What str() gave; raises ProtocolError."""
+    def parse(cls, text: str, algorithm: str = SHA256) -> Verifier:
+        """What str() gave, or verifiers_of(), for one of ALGORITHMS; raises ProtocolError when it is not there."""
+        wanted = f"SCRAM-{algorithm}"
+        one = next((part for part in text.split(_BETWEEN) if part.startswith(f"{wanted}$")), text)
         try:
-            scheme, first, second = text.split("$")
+            scheme, first, second = one.split("$")
             iterations, salt = first.split(":")
             stored, server = second.split(":")
-            found = cls(_unb64(salt, "salt"), int(iterations), _unb64(stored, "key"), _unb64(server, "key"))
+            keys = _unb64(stored, "key"), _unb64(server, "key")
+            found = cls(_unb64(salt, "salt"), int(iterations), *keys, algorithm)
         except ValueError:
-            raise ProtocolError("a stored password is not SCRAM-SHA-256$rounds:salt$key:key") from None
-        if scheme != "SCRAM-SHA-256" or len(found.stored_key) != _KEY_BYTES or len(found.server_key) != _KEY_BYTES:
-            raise ProtocolError("a stored password is not SCRAM-SHA-256$rounds:salt$key:key")
+            raise ProtocolError(f"a stored password is not {wanted}$rounds:salt$key:key") from None
+        if scheme != wanted or {len(key) for key in keys} != {_KEY_BYTES[algorithm]}:
+            raise ProtocolError(f"a stored password is not {wanted}$rounds:salt$key:key")
         return found
 
 
-def _salted(password: str, salt: bytes, iterations: int) -> bytes:
-    return hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+def verifiers_of(password: str, salts: Callable[[], bytes]) -> str:
+    """What is kept of a password for all ALGORITHMS, as one text; takes about a second. ``salts()``: a new one."""
+    return _BETWEEN.join(str(Verifier.from_password(password, salts(), 0, algorithm)) for algorithm in ALGORITHMS)
+
+
+def has_verifier(text: str, algorithm: str) -> bool:
+    """Whether what is kept of a password has a verifier of that algorithm."""
+    return any(part.startswith(f"SCRAM-{algorithm}$") for part in text.split(_BETWEEN))
+
+
+def _salted(password: str, salt: bytes, iterations: int, algorithm: str) -> bytes:
+    return hashlib.pbkdf2_hmac(_NAMES[algorithm], password.encode(), salt, iterations)
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
-def _remembered(password: str, salt: bytes, iterations: int) -> bytes:
-    return _salted(password, salt, iterations)
+def _remembered(password: str, salt: bytes, iterations: int, algorithm: str) -> bytes:
+    return _salted(password, salt, iterations, algorithm)
 
 
 class ScramClient:
     """``nonce``: printable text of at least 18 random bytes, without a comma."""
 
-    def __init__(self, user: str, password: str, nonce: str) -> None:
+    def __init__(self, user: str, password: str, nonce: str, algorithm: str = SHA256) -> None:
+        self._algorithm = algorithm
         self._password = password
         self._nonce = nonce
         self._bare = f"n={_escaped(user)},r={nonce}"
@@ -141,13 +171,14 @@ class ScramClient:
             raise SecurityError("the broker's answer is not for this login")
         if not rounds.isdecimal() or not 1 <= int(rounds[:10]) <= ITERATIONS_MAX:
             raise SecurityError(f"the broker asks for {rounds[:20]} rounds; at most {ITERATIONS_MAX} are done")
-        salted = _remembered(self._password, salt, int(rounds))
-        client_key = _hmac(salted, b"Client Key")
+        algorithm = self._algorithm
+        salted = _remembered(self._password, salt, int(rounds), algorithm)
+        client_key = _hmac(salted, b"Client Key", algorithm)
         bare = f"c={_BOUND},r={nonce}"
         signed = f"{self._bare},{challenge},{bare}".encode()
-        mask = _hmac(hashlib.sha256(client_key).digest(), signed)
+        mask = _hmac(_hash(client_key, algorithm), signed, algorithm)
         proof = bytes(a ^ b for a, b in zip(client_key, mask, strict=True))
-        self._signature = _hmac(_hmac(salted, b"Server Key"), signed)
+        self._signature = _hmac(_hmac(salted, b"Server Key", algorithm), signed, algorithm)
         return f"{bare},p={_b64(proof)}"
 
     def check(self, last: str) -> None:
@@ -190,10 +221,11 @@ class ScramServer:
             raise ProtocolError("a message of the login is malformed")
         proof = _unb64(proof_text, "the proof")
         signed = f"{self._bare},{self._challenge},c={bound},r={nonce}".encode()
-        mask = _hmac(verifier.stored_key, signed)
+        algorithm = verifier.algorithm
+        mask = _hmac(verifier.stored_key, signed, algorithm)
         if len(proof) != len(mask):
             raise ProtocolError("a message of the login is malformed")
         key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
-        if not hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key):
+        if not hmac.compare_digest(_hash(key, algorithm), verifier.stored_key):
             raise SecurityError("wrong user or password")
-        return f"v={_b64(_hmac(verifier.server_key, signed))}"
+        return f"v={_b64(_hmac(verifier.server_key, signed, algorithm))}"

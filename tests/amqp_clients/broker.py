@@ -15,7 +15,7 @@ from typing import Final
 import raybroker as rb
 from raybroker.model.settings.setting_services import address_property
 from raybroker.security.user_file import UserEntry, UserFile
-from raybroker.wire.scram import Verifier
+from raybroker.wire.scram import ALGORITHMS, Verifier
 
 RULES: Final = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
@@ -33,7 +33,7 @@ topic.*.produce.deny.user=mute
 topic.*.consume.deny.user=mute
 topic.create.allow.user=*
 """
-VERIFIER: Final = str(Verifier.from_password("secret", b"s" * 16, 4096))
+VERIFIER: Final = ",".join(str(Verifier.from_password("secret", b"s" * 16, 4096, one)) for one in ALGORITHMS)
 """With the fewest rounds that clients take."""
 
 

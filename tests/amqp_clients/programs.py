@@ -23,6 +23,7 @@ KNOWN: Final = {
     " has been sent; JMS: the enumeration scans the messages of the queue",
     "Failover.unacknowledgedComesAgain": "a message that comes again after a broken connection has no JMSRedelivered"
     " now and then; JMS: a provider must set it",
+    "Identity.mechanismsThatSendNoPassword": "as it is embedded here it knows passwords alone, and offers no SCRAM",
     "TemporaryDestinations.deletedOnlyWithoutConsumers": "a consumer of a temporary queue that was deleted is taken,"
     " and makes a queue of that name; JMS: it is no valid destination any more",
 }

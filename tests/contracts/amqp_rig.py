@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -49,7 +50,7 @@ from raybroker.wire.amqp.sections import (
 from raybroker.wire.amqp.sessions import SessionEndpoint
 from raybroker.wire.amqp.types import Symbol
 from raybroker.wire.scram import ScramClient
-from tests.contracts.stomp_rig import RULES, VERIFIER, WAIT_S
+from tests.contracts.stomp_rig import RULES, VERIFIERS, WAIT_S
 
 CREDIT = 100
 VALUE = b"\0\x53\x77"
@@ -86,10 +87,13 @@ class RefusedError(Exception):
 
 
 class AmqpPeer:
-    """A client with one session. ``open``: whether it logs in and opens its connection at once."""
+    """A client with one session. ``open``: whether it logs in and opens its connection at once; ``tls``: it comes with
+    TLS."""
 
     def __init__(self, port: int, user: str = "ann", *, container: str = "client", open: bool = True, **more: Any):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        made = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        tls: ssl.SSLContext | None = more.pop("tls", None)
+        self.socket = made if tls is None else tls.wrap_socket(made, server_hostname="127.0.0.1")
         self.engine = ConnectionEndpoint.connecting(more.pop("limits", AmqpLimits()))
         self.user = user
         self.mechanism = more.pop("mechanism", "PLAIN")
@@ -175,8 +179,8 @@ class AmqpPeer:
                 raise AssertionError(event.error)
 
     def _first(self) -> bytes | None:
-        if self.mechanism == "SCRAM-SHA-256":
-            self._scram = ScramClient(self.user, "secret", "nonce")
+        if self.mechanism.startswith("SCRAM-"):
+            self._scram = ScramClient(self.user, self._password, "nonce", self.mechanism.removeprefix("SCRAM-"))
             return self._scram.first().encode()
         return f"\0{self.user}\0{self._password}".encode() if self.mechanism == "PLAIN" else None
 
@@ -302,7 +306,7 @@ class AmqpRig:
     def __init__(self, folder: Path, opened: ExitStack, **properties: Any) -> None:
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob", "mute", "stranger"):
-            users.add(name, UserEntry(VERIFIER, "user"))
+            users.add(name, UserEntry(VERIFIERS, "user"))
         (folder / "accesscontrol.properties").write_text(f"{RULES}queue.*.browse.allow.user=*\n")
         self._opened = opened
         self._destinations = 0

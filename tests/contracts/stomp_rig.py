@@ -13,11 +13,12 @@ import stomp
 
 import raybroker as rb
 from raybroker.security.user_file import UserEntry, UserFile
-from raybroker.wire.scram import Verifier
+from raybroker.wire.scram import SHA512, Verifier
 from raybroker.wire.stomp.frame import Version
 from tests.contracts.stomp_socket import StompSocket
 
 VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 64))
+VERIFIERS = f"{VERIFIER},{Verifier.from_password('secret', b's' * 16, 64, SHA512)}"
 RULES = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
 connection.NORMAL.deny.user=stranger

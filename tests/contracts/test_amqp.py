@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.amqp.conditions import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -33,7 +36,9 @@ from raybroker.wire.amqp.sections import MessageSections
 from raybroker.wire.amqp.types import Byte, Described, Symbol, Timestamp, Ulong
 from tests.contracts.amqp_rig import AmqpPeer, AmqpRig, RefusedError, bodies, body, message, symbols
 from tests.contracts.handles import dead, until
+from tests.contracts.stomp_rig import VERIFIER, VERIFIERS
 from tests.contracts.test_gateway_cluster import PASSWORD, Gateways
+from tests.unit.security.certificates import Authority
 
 SOLE = "sole-connection-for-container"
 SELECTOR = 0x468C00000004
@@ -63,10 +68,10 @@ def header(delivery: Any) -> Any:
 # ---- login and open --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_client_logs_in_by_each_mechanism_and_is_told_what_the_broker_offers(rig: AmqpRig, mechanism: str) -> None:
     peer = rig.peer(mechanism=mechanism, container=mechanism)
-    assert peer.offered == ("SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
+    assert peer.offered == ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
     told: Any = peer.engine.peer
     assert set(told.offered_capabilities) == {SOLE, "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS"}
     assert told.properties["product"] == "raybroker"
@@ -77,7 +82,13 @@ def test_a_client_logs_in_by_each_mechanism_and_is_told_what_the_broker_offers(r
 
 @pytest.mark.parametrize(
     ("user", "mechanism"),
-    [("nobody", "PLAIN"), ("nobody", "SCRAM-SHA-256"), ("stranger", "PLAIN"), ("ann", "ANONYMOUS")],
+    [
+        ("nobody", "PLAIN"),
+        ("nobody", "SCRAM-SHA-256"),
+        ("nobody", "SCRAM-SHA-512"),
+        ("stranger", "PLAIN"),
+        ("ann", "ANONYMOUS"),
+    ],
 )
 def test_who_may_not_come_in_is_refused_at_the_login(rig: AmqpRig, user: str, mechanism: str) -> None:
     """There is no user guest."""
@@ -637,14 +648,37 @@ def test_a_broker_that_ends_tells_its_clients(tmp_path: Path) -> None:
     assert caught.value.error.condition == "amqp:connection:forced"
 
 
-def test_a_client_of_one_broker_has_the_messages_of_all_and_is_told_where_the_others_are(tmp_path: Path) -> None:
+def test_a_password_that_was_set_before_keeps_sha_512_from_being_offered(tmp_path: Path) -> None:
+    """Clients take the strongest mechanism that is offered, and try no other one."""
     with ExitStack() as opened:
-        gateways = Gateways(tmp_path, opened)
+        rig = AmqpRig(tmp_path, opened)
+        assert "SCRAM-SHA-512" in rig.peer(container="before").offered
+        users = UserFile(tmp_path / "passwd")
+        users.add("old", UserEntry(VERIFIER))
+        assert rig.peer("old", mechanism="SCRAM-SHA-256", container="old").offered[0] == "SCRAM-SHA-256"
+        users.update("old", verifier=VERIFIERS)
+        assert rig.peer("old", mechanism="SCRAM-SHA-512", container="new").offered[0] == "SCRAM-SHA-512"
+
+
+def test_a_client_of_one_broker_has_the_messages_of_all_and_is_told_where_the_others_are(tmp_path: Path) -> None:
+    """Each has logged in in another way, of which two say nothing that is good for another broker."""
+    with ExitStack() as opened:
+        (tmp_path / "security").mkdir()
+        authority = Authority(tmp_path / "security")
+        authority.issue("keystore")
+        shutil.copyfile(authority.file, tmp_path / "security/truststore")
+        settings = {"imq.service.activelist": "jms,amqp,amqps", "raybroker.tls.client_auth": "want"}
+        gateways = Gateways(tmp_path, opened, **settings)
+        tls = ssl.create_default_context(cafile=str(authority.file))
+        tls.load_cert_chain(authority.issue("ann.pem", "ann"))
         ports = {name: broker.services.own()[2]["amqp"] for name, broker in gateways.rig.brokers.items()}
-        peers = {}
-        for name, port in ports.items():
-            peers[name] = AmqpPeer(port, container=name, password=PASSWORD)
-            opened.callback(peers[name].end)
+        peers = {
+            "b1": AmqpPeer(gateways.port("b1", "amqps"), container="b1", mechanism="EXTERNAL", tls=tls),
+            "b2": AmqpPeer(ports["b2"], container="b2", mechanism="SCRAM-SHA-512", password=PASSWORD),
+            "b3": AmqpPeer(ports["b3"], container="b3", password=PASSWORD),
+        }
+        for peer in peers.values():
+            opened.callback(peer.end)
         told: Any = peers["b2"].engine.peer
         servers = told.properties["failover-server-list"]
         assert sorted(one["port"] for one in servers) == sorted(port for name, port in ports.items() if name != "b2")
@@ -656,3 +690,7 @@ def test_a_client_of_one_broker_has_the_messages_of_all_and_is_told_where_the_ot
         peers["b1"].send(peers["b1"].sender("wide"), message("later"))
         link.grant(1)
         assert bodies(peers["b2"].receive()) == ["later"]
+        for name, peer in peers.items():
+            assert peer.send(peer.sender("wider"), message(name)) == [ACCEPTED]
+        wider = peers["b1"].receiver("wider", credit=0)
+        assert sorted(bodies(peers["b1"].drain(wider, 10))) == sorted(peers)

@@ -16,10 +16,9 @@ import pytest
 import raybroker as rb
 from raybroker.hosting.host_service import HostService
 from raybroker.security.user_file import UserEntry, UserFile
-from raybroker.wire.scram import Verifier
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S, until
-from tests.contracts.stomp_rig import Bare
+from tests.contracts.stomp_rig import VERIFIERS, Bare
 
 PASSWORD = "secret"
 NOT_LATE_S = 10.0
@@ -31,10 +30,8 @@ class Gateways:
 
     def __init__(self, folder: Path, opened: ExitStack, **more: object) -> None:
         security = folder / "security"
-        security.mkdir()
-        UserFile(security / "passwd").add(
-            "ann", UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16, 64)), "user")
-        )
+        security.mkdir(exist_ok=True)
+        UserFile(security / "passwd").add("ann", UserEntry(VERIFIERS, "user"))
         properties: dict[str, object] = {
             "imq.service.activelist": "jms,stomp,amqp,httpjms",
             "imq.hostname": "127.0.0.1",

@@ -40,7 +40,9 @@ HERE, THERE = "127.0.0.1", "127.0.0.2"
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside]:
     monkeypatch.setattr(lockout, "OF_ADDRESS_S", 90.0)  # A slow machine needs more than ten seconds for all of them.
     monkeypatch.setattr(lockout, "LOCKED_S", 90.0)
-    monkeypatch.setattr(scram, "ITERATIONS", QUICK_ROUNDS)  # For whom there is no verifier.
+    monkeypatch.setattr(
+        scram, "ITERATIONS", dict.fromkeys(scram.ALGORITHMS, QUICK_ROUNDS)
+    )  # For whom there is no verifier.
     with ExitStack() as opened:
         services = {"imq.service.activelist": "jms,stomp,httpjms,httpadmin", "imq.hostname": "127.0.0.1"}
         made = Outside(tmp_path, opened, **{**services, "raybroker.handshake.timeout_ms": 60_000})

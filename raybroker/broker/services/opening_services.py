@@ -67,7 +67,7 @@ async def open_services(
     security = ServiceSecurity(config, directory, administration.audit)
     await security.open(ConnectionServices.active(config), clock)
     gateways = await _gateways(
-        config, administration.broker, directory, clock.monotonic_ns, near, counts, alone=outside.alone
+        config, administration.broker, directory, clock.monotonic_ns, near, counts, sha512=security.users.have_sha512
     )
     services = ConnectionServices(
         config,
@@ -137,7 +137,7 @@ async def _gateways(
     near: Near | None,
     counts: Counts,
     *,
-    alone: bool,
+    sha512: Callable[[], bool],
 ) -> Gateways | None:
     """What serves the active services of other protocols; None where there is none. Raises ConfigError. ``alone``: the
     broker has no others, and never will."""
@@ -160,7 +160,7 @@ async def _gateways(
         samples = console_samples(config, lambda: on_loop(loop, counts))
         for protocol in sorted(protocols & {"http", "https"}):
             context = tls.context if tls is not None and protocol in WITH_TLS else None
-            amqp = amqp_server(config, version, now_ns, alone=alone, inside_tls=context is not None)
+            amqp = amqp_server(config, version, now_ns, sha512=sha512, inside_tls=context is not None)
             messages = http_server(config, broker, version, context, amqp)
             administration = administration_server(config, broker, version, context, samples)
             servers[protocol] = partial(_of_kind, {"NORMAL": messages, "ADMIN": administration})
@@ -173,9 +173,9 @@ async def _gateways(
     if protocols & {"amqp", "amqps"}:
         from raybroker.services.amqp.server import amqp_server
 
-        servers["amqp"] = amqp_server(config, version, now_ns, alone=alone)
+        servers["amqp"] = amqp_server(config, version, now_ns, sha512=sha512)
         if tls is not None:
-            servers["amqps"] = amqp_server(config, version, now_ns, tls.context, alone=alone)
+            servers["amqps"] = amqp_server(config, version, now_ns, tls.context, sha512=sha512)
     return Gateways(servers, near)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.errors import BrokerError, ConnectionLostError, SecurityError
 from raybroker.model.listing import DestinationCount
 from raybroker.model.settings.settings import settings_of
 from raybroker.services.listening.socket_handing import SocketSender
@@ -56,14 +56,17 @@ class Doors(Protocol):
     async def __call__(self, *, inside: bool) -> BrokerDoors: ...
 
 
+AskVoucher = Callable[[str, Row], Awaitable[str]]
+"""Asks the broker that has given a voucher out whose it is, see security.vouching."""
 Hand = Callable[[HostPort, socket.socket, str], Awaitable[None]]
 
 
 class Outside:
-    """services.listening.connection_services.Backend. ``alone``: there is no other broker, and never will be."""
+    """services.listening.connection_services.Backend. ``vouched``: asks other brokers; None: there are none, and never
+    will be."""
 
-    def __init__(self, asked: Asked, hand: Hand, doors: Doors, *, alone: bool = False) -> None:
-        self.alone = alone
+    def __init__(self, asked: Asked, hand: Hand, doors: Doors, vouched: AskVoucher | None = None) -> None:
+        self._vouched = vouched
         self._asked = asked
         self._hosts = asked.hosts
         self._hand = hand
@@ -124,6 +127,12 @@ class Outside:
     async def pause_guests(self, service: str, paused: bool) -> None:
         for host in self._hosts():
             await host.guests.pause(service, paused)
+
+    async def vouched(self, broker: str, args: Row) -> str:
+        """The user of a voucher that another broker has given out; raises SecurityError."""
+        if self._vouched is None:
+            raise SecurityError(f"there is no broker {broker!r:.140} beside this one")
+        return await self._vouched(broker, args)
 
     async def doors(self, *, inside: bool) -> BrokerDoors:
         return await self._doors(inside=inside)

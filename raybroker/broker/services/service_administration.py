@@ -83,6 +83,10 @@ class ServiceAdministration:
         inside = await self._inside.held(client_id)
         return inside | self.services.held(client_id) if self.services is not None else inside
 
+    async def redeem(self, voucher: str, challenge: str, proof: str) -> str:
+        """The user of a voucher that this broker has given out, for another one; raises SecurityError."""
+        return self._running().security.vouchers.redeem(voucher, challenge, proof)
+
     def _running(self) -> ConnectionServices:
         if self.services is None:
             raise ConfigError(f"broker {self.broker} has no connection services: {self.why_none()}")

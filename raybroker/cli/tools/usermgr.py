@@ -5,6 +5,7 @@ The commands change the file of users on this machine, and need no broker; broke
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,7 +24,7 @@ from raybroker.security.passfile import rewritten
 from raybroker.security.private_files import write_private
 from raybroker.security.user_file import UserEntry, UserFile, check_password
 from raybroker.system.entropy import token
-from raybroker.wire.scram import SALT_BYTES, Verifier
+from raybroker.wire.scram import SALT_BYTES, verifiers_of
 
 HASHES: Final = ("scram", "argon2")
 User = Annotated[str, typer.Option("-u", "--user", metavar="NAME", help="Name of the user.")]
@@ -70,7 +71,7 @@ def _verifier(user: str, passfile: Path | None, kind: str) -> str:
     else:
         password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
     check_password(password)
-    return argon2_hash(password) if kind == "argon2" else str(Verifier.from_password(password, token(SALT_BYTES)))
+    return argon2_hash(password) if kind == "argon2" else verifiers_of(password, partial(token, SALT_BYTES))
 
 
 @app.command()

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.channel import Channel, Observer
-from raybroker.client.ways.logging_in import Credentials
+from raybroker.client.ways.logging_in import Credentials, VouchedFor
 from raybroker.client.ways.service_address import ServiceAddress
 from raybroker.client.ways.sockets import Connect, direct
 from raybroker.client.ways.target import CONNECT_TIMEOUT_S, Target
@@ -108,6 +108,7 @@ class ServiceCalls:
         self._reach = reach or way_to
         self._observer = observer
         self.first: Channel | None = None
+        self._home = ""
         self._client = {"platform": client or PLATFORM}
         if client_id:  # It logs in again after an end, with the same instance.
             self._client |= {"client_id": client_id, "instance": random_bytes(INSTANCE_BYTES).hex()}
@@ -160,7 +161,7 @@ class ServiceCalls:
             broker = str(control.told["broker"])
             self._doors[broker] = address
             self._named.add(broker)
-            self.first = control.channel
+            self.first, self._home = control.channel, broker
             self._keep(broker, control)
             return broker
         if refused is not None:
@@ -217,7 +218,13 @@ class ServiceCalls:
         """Raises RequestTimeoutError when it takes too long."""
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
-                return await self._credentials.log_in(channel, self._client)
+                credentials = self._credentials
+                if credentials.once and self._home:
+                    home = self._controls.get(self._home)
+                    if home is None or home.channel.lost:
+                        raise SecurityError("the broker that the client has logged in to is gone; log in again")
+                    credentials = VouchedFor(await self.call(self._home, "vouch"))
+                return await credentials.log_in(channel, self._client)
         except TimeoutError:
             raise RequestTimeoutError(f"the login was not over in {LOGIN_TIMEOUT_S:g} s") from None
 

@@ -10,10 +10,13 @@ from raybroker.client.connection.channel import Channel
 from raybroker.model.errors import ConfigError, NotSupportedError, ProtocolError, SecurityError
 from raybroker.system.entropy import token as random_bytes
 from raybroker.wire.scram import NONCE_BYTES, ScramClient
+from raybroker.wire.vouchers import proof_of
 
 DIGEST: Final = "digest"
 BASIC: Final = "basic"
 TOKEN: Final = "token"
+VOUCHED: Final = "vouched"
+DIGEST_512: Final = "digest-512"
 SENDS: Final = "raybroker.client.send_secrets"
 Token = str | Callable[[], str]
 Proving = Callable[..., Awaitable[Any]]
@@ -44,11 +47,15 @@ class Credentials:
         self._certified = False
         self._proving = proving or asyncio.to_thread
 
+    once = False
+    """They are good for the first broker alone, which vouches for the client to others."""
+
     @classmethod
-    def of_certificate(cls) -> Credentials:
-        """Who has shown a certificate over TLS says nothing more."""
+    def of_certificate(cls, *, passed_on: bool = False) -> Credentials:
+        """Who has shown a certificate over TLS says nothing more. ``passed_on``: it was shown to a gateway."""
         made = cls()
         made._certified = True
+        made.once = passed_on
         return made
 
     def __repr__(self) -> str:
@@ -100,23 +107,37 @@ class Credentials:
 
 class RelayedDigest(Credentials):
     """A proof that is made elsewhere: its messages are passed on. ``first``: the first of them; ``challenged``: gets
-    the challenge and returns the last one; ``signature``: the service's own proof."""
+    the challenge and returns the last one; ``signature``: the service's own proof; ``mechanism``: DIGEST or
+    DIGEST_512."""
 
-    def __init__(self, user: str, first: str, challenged: Challenged) -> None:
+    once = True
+
+    def __init__(self, user: str, first: str, challenged: Challenged, mechanism: str = DIGEST) -> None:
         super().__init__(user)
         self.signature = b""
         self._first = first
         self._challenged = challenged
-        self._used = False
+        self._mechanism = mechanism
 
     async def log_in(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
-        if self._used:
-            raise SecurityError("a client that has logged in by SCRAM cannot log in again at another broker")
-        self._used = True
-        challenge = await channel.call("login", {"mechanism": DIGEST, "first": self._first, "client": client})
+        challenge = await channel.call("login", {"mechanism": self._mechanism, "first": self._first, "client": client})
         told = _checked(await channel.call("proof", {"final": await self._challenged(str(challenge))}))
         self.signature = str(told["signature"]).encode()
         return told
+
+
+class VouchedFor(Credentials):
+    """The broker where the client has logged in says who it is, to another one. ``told``: its answer to ``vouch``."""
+
+    def __init__(self, told: Any) -> None:
+        super().__init__()
+        self._told = told
+
+    async def log_in(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
+        voucher, secret = str(self._told["voucher"]), bytes.fromhex(self._told["secret"])
+        challenge = await channel.call("login", {"mechanism": VOUCHED, "first": voucher, "client": client})
+        final = proof_of(secret, str(challenge))
+        return _checked(await channel.call("proof", {"final": final}))
 
 
 async def _steps(channel: Channel, mechanism: str, first: str, final: str, client: dict[str, str]) -> dict[str, Any]:

@@ -19,9 +19,8 @@ VERIFIER_CHARS_MAX: Final = 1024
 DEFAULTS: Final = {"group": "user", "active": True}
 """Of the fields of a user that need not be said."""
 _BASE64: Final = "[A-Za-z0-9+/]+={0,2}"
-_VERIFIER: Final = re.compile(
-    rf"SCRAM-SHA-256\$[1-9][0-9]{{0,9}}:{_BASE64}\${_BASE64}:{_BASE64}|\$argon2(id|i|d)\$[A-Za-z0-9+/=,$]+"
-)
+_SCRAM: Final = rf"\$[1-9][0-9]{{0,9}}:{_BASE64}\${_BASE64}:{_BASE64}"
+_VERIFIER: Final = re.compile(rf"SCRAM-SHA-256{_SCRAM}(,SCRAM-SHA-512{_SCRAM})?|\$argon2(id|i|d)\$[A-Za-z0-9+/=,$]+")
 
 
 def check_name(name: str) -> str:
@@ -43,7 +42,7 @@ def check_verifier(verifier: object) -> str:
     """Raises ConfigError for what is no verifier, and does not show it: it may be a password."""
     if not isinstance(verifier, str) or len(verifier) > VERIFIER_CHARS_MAX or not _VERIFIER.fullmatch(verifier):
         raise ConfigError(
-            "verifier: what is there is no verifier of SCRAM-SHA-256 and no hash of argon2, as the file of users has"
+            "verifier: what is there is no verifier of SCRAM and no hash of argon2, as the file of users has"
             " them; a password is not taken, raybroker usermgr makes a verifier of it"
         )
     return verifier

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from raybroker.client.ways.logging_in import Challenged, Credentials, RelayedDigest
 from raybroker.model.errors import BrokerError, NotSupportedError
-from raybroker.security.mechanism import require_private
+from raybroker.security.mechanism import BASIC, DIGEST, DIGEST_512, TOKEN, require_private
 from raybroker.services.amqp.limits import AmqpServiceLimits
 from raybroker.services.amqp.login import (
     ANONYMOUS,
@@ -15,6 +15,7 @@ from raybroker.services.amqp.login import (
     GUEST,
     PLAIN,
     SCRAM,
+    SCRAM_512,
     XOAUTH2,
     Claim,
     plain_parts,
@@ -30,12 +31,14 @@ from raybroker.system.supervision import Supervisor
 from raybroker.wire.amqp.performatives import SaslInit
 
 SECURE: Final = "amqps"
+DIGESTS: Final = {SCRAM: DIGEST, SCRAM_512: DIGEST_512}
+"""Mechanism of SASL → that of the broker."""
 
 
 class AmqpBroker:
     """``version``: of the broker; ``refused``: notes who was refused, and why; ``tls``: clients come with TLS;
-    ``tokens``: the broker knows users by tokens; ``relays``: proofs that only the client can make are good for all that
-    a client does here, since the broker is alone.
+    ``kinds``: by which clients may log in (imq.authentication.type); ``sha512()``: whether all passwords are kept for
+    SCRAM-SHA-512.
 
     unfinished  messages of all connections that have not ended
     answers     large messages of all connections that are being sent
@@ -50,8 +53,8 @@ class AmqpBroker:
         refused: Callable[[str, str], None],
         *,
         tls: bool = False,
-        tokens: bool = False,
-        relays: bool = True,
+        kinds: Collection[str],
+        sha512: Callable[[], bool],
         answers: Answers | None = None,
     ) -> None:
         self.limits = limits
@@ -64,18 +67,20 @@ class AmqpBroker:
         )
         self.gateway = gateway
         self.tls = tls
-        self._tokens = tokens
-        self._relays = relays
+        self._kinds = kinds
+        self._sha512 = sha512
 
     def mechanisms(self, peer: str, *, certified: bool) -> tuple[str, ...]:
         """What a client from there is offered. ``certified``: it has shown a certificate."""
         private = self.tls or self.limits.unencrypted or is_own(peer.rpartition(":")[0])
+        digest, passwords = DIGEST in self._kinds, not {DIGEST, BASIC}.isdisjoint(self._kinds)
         offered = (
             (EXTERNAL, certified),
-            (SCRAM, not self._tokens and (self._relays or not private)),
-            (PLAIN, not self._tokens and private),
-            (XOAUTH2, self._tokens and private),
-            (ANONYMOUS, not self._tokens),
+            (SCRAM_512, digest and self._sha512()),
+            (SCRAM, digest),
+            (PLAIN, passwords and private),
+            (XOAUTH2, TOKEN in self._kinds and private),
+            (ANONYMOUS, passwords),
         )
         return tuple(name for name, offers in offered if offers)
 
@@ -83,11 +88,11 @@ class AmqpBroker:
         """Who a client says that it is; raises SecurityError, ProtocolError, and NotSupportedError for a mechanism that
         is not offered."""
         gateway, response = self.gateway, init.initial_response
-        if init.mechanism == SCRAM:
+        if init.mechanism in DIGESTS:
             user, first = scram_user(response)
-            return Claim(user, RelayedDigest(user, first, challenged), None)
+            return Claim(user, RelayedDigest(user, first, challenged, DIGESTS[init.mechanism]), None)
         if init.mechanism == EXTERNAL:
-            return Claim("", Credentials.of_certificate(), None)
+            return Claim("", Credentials.of_certificate(passed_on=True), None)
         if init.mechanism == ANONYMOUS:
             return Claim(GUEST, gateway.credentials(GUEST, GUEST, peer=peer), GUEST)
         if init.mechanism not in (PLAIN, XOAUTH2):

@@ -125,11 +125,11 @@ class AmqpConnection(ClientConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         broker, made = self._broker, cast(asyncio.Transport, transport)
-        made.set_write_buffer_limits(1, 0)  # With 0, TLS would be full with nothing in it.
         mechanisms = broker.mechanisms(self.peer, certified=certificate_of(made) is not None)
         engine = ConnectionEndpoint.listening(broker.limits.wire, mechanisms)
         self.output = AmqpOutput(self.peer, engine, broker.answers)
         self.output.transport = made
+        made.set_write_buffer_limits(1, 0)  # With 0, TLS would be full with nothing in it.
         self._watch = UnreadWatch(broker.limits.bounds.unread_s, self.output, self._give_up)
         self._watch.start()
         self._timers["login"] = self._loop.call_later(broker.limits.handshake_s, self._too_slow)

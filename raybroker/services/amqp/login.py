@@ -2,6 +2,7 @@
 
 PLAIN           name and password; with TLS, or from this machine, as with STOMP
 SCRAM-SHA-256   the proof is passed on to the broker, which has the verifiers: the gateway never knows the password
+SCRAM-SHA-512   the same, when all passwords are kept for it as well
 EXTERNAL        the certificate that the client has shown to TLS
 XOAUTH2         a token, for authentication.type=token
 ANONYMOUS       the user guest, with the password guest
@@ -17,6 +18,7 @@ from raybroker.wire.scram import MESSAGE_CHARS_MAX
 
 PLAIN: Final = "PLAIN"
 SCRAM: Final = "SCRAM-SHA-256"
+SCRAM_512: Final = "SCRAM-SHA-512"
 EXTERNAL: Final = "EXTERNAL"
 XOAUTH2: Final = "XOAUTH2"
 ANONYMOUS: Final = "ANONYMOUS"

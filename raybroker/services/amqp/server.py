@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.settings.settings import ConfigView
+from raybroker.security.authentication import offered_by
 from raybroker.services.amqp.broker import AmqpBroker
 from raybroker.services.amqp.connection import AmqpConnection
 from raybroker.services.amqp.limits import AmqpServiceLimits
@@ -24,12 +25,12 @@ def amqp_server(
     now_ns: Callable[[], int],
     tls: Callable[[], ssl.SSLContext] | None = None,
     *,
-    alone: bool = True,
+    sha512: Callable[[], bool],
     inside_tls: bool = False,
 ) -> Callable[[Gateway], AmqpServer]:
     """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back, ``tls``:
-    gives the context for a new client, None for a service without TLS; ``alone``: there is one broker for good;
-    ``inside_tls``: clients come over WebSocket, within HTTP over TLS."""
+    gives the context for a new client, None for a service without TLS; ``sha512()``: whether users can log in by
+    SCRAM-SHA-512; ``inside_tls``: clients come over WebSocket, within HTTP over TLS."""
     limits = amqp_limits(config)
 
     def make(gateway: Gateway) -> AmqpServer:
@@ -39,8 +40,8 @@ def amqp_server(
             version,
             RefusalLog(now_ns).count_refusal,
             tls=tls is not None or inside_tls,
-            tokens=config["imq.authentication.type"] == "token",
-            relays=alone,
+            kinds=offered_by(config, gateway.service),
+            sha512=sha512,
             answers=Answers.from_config(config, timeout_s=None),
         )
         return AmqpServer(broker, tls)

@@ -113,6 +113,11 @@ class Backend(Protocol):
         """Attributes of connections that were configured for the cluster."""
         ...
 
+    async def vouched(self, broker: str, args: Row) -> str:
+        """The user of a voucher that another broker has given out; raises SecurityError, and BrokerGoneError when that
+        does not answer."""
+        ...
+
     async def doors(self, *, inside: bool) -> dict[str, tuple[str, dict[str, int]]]:
         """Broker → (address, service → port), of those that have services. ``inside``: for gateways, which reach them
         at the addresses that they listen at."""
@@ -173,6 +178,7 @@ class ConnectionServices:
         self._probes: deque[str] = deque(maxlen=PROBES_KNOWN_MAX)
         self.life = entropy.token(2).hex()
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
+        security.begin_vouching(broker, backend.vouched, clock)
         self._moving = asyncio.Lock()
         self._unreadable = ""
         self._mapper_of_machine_alone = False
@@ -419,6 +425,10 @@ class ConnectionServices:
             return self._backend.settings()
         if method == "doors":
             return await self._backend.doors(inside=control.origin.gateway and not args)
+        if method == "vouch":
+            if not control.origin.gateway:
+                raise SecurityError("brokers vouch for clients of gateways; a program logs in everywhere itself")
+            return self.security.vouchers.give_out(user.name)
         if method == "identify":
             return await self._identify(control, *args)
         if method == "admin":

@@ -9,16 +9,18 @@ from typing import Final
 
 from raybroker.logs.audit import Audit
 from raybroker.model.errors import SecurityError
+from raybroker.model.settings.setting_services import SERVICE_KINDS
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.access import Access
 from raybroker.security.access_rules import User
 from raybroker.security.authentication import Authentication
 from raybroker.security.certificate_users import CertificateUsers
-from raybroker.security.mechanism import BASIC, Exchange, Identity, LoginPeer
+from raybroker.security.mechanism import BASIC, VOUCHED, Exchange, Identity, LoginPeer
 from raybroker.security.passfile import LDAP, passwords_of
 from raybroker.security.rule_file import RuleFile
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
+from raybroker.security.vouching import AskVoucher, VoucherBook, Vouching
 from raybroker.system.clock import SystemClock
 
 FILE: Final = "file"
@@ -40,6 +42,8 @@ class ServiceSecurity:
         self._rules = RuleFile(directory / config["imq.accesscontrol.file.filename"])
         self._certificates = CertificateUsers(directory / config["raybroker.tls.users.name"])
         self._authentication: Authentication
+        self.vouchers: VoucherBook
+        self._vouching: Vouching
 
     async def open(self, services: Sequence[str], clock: SystemClock) -> None:
         """Read what logins to these services need. Raises ConfigError."""
@@ -54,6 +58,15 @@ class ServiceSecurity:
             now_s=lambda: clock.monotonic_ns() / 1e9,
         )
 
+    def begin_vouching(self, broker: str, ask: AskVoucher, clock: SystemClock) -> None:
+        """Give out vouchers for other brokers, and take theirs. ``ask``: the broker that has given one out."""
+
+        def now_s() -> float:
+            return clock.monotonic_ns() / 1e9
+
+        self.vouchers = VoucherBook(broker, now_s)
+        self._vouching = Vouching(self.users.users, ask, now_s)
+
     async def open_keystore(self) -> ServerTls:
         """Open what services with TLS show, and read whom certificates of clients stand for. Raises ConfigError."""
         tls = await asyncio.to_thread(ServerTls.from_config, self._config, self._directory)
@@ -67,6 +80,8 @@ class ServiceSecurity:
         return Access(self._rules if controlled else None)
 
     def login(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange:
+        if mechanism == VOUCHED and SERVICE_KINDS[service] == "NORMAL":
+            return self._vouching.exchange(peer)
         return self._authentication.exchange(service, mechanism, peer)
 
     def mechanisms(self, service: str) -> list[str]:

@@ -12,7 +12,7 @@ from raybroker.security.digest import DigestExchange
 from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, REMEMBERED_MAX, Lockout
 from raybroker.security.mechanism import WRONG
 from raybroker.security.user_file import UserEntry
-from raybroker.wire.scram import ScramClient, Verifier
+from raybroker.wire.scram import SHA256, SHA512, ScramClient, ScramServer, Verifier
 
 VERIFIER = str(Verifier.from_password("secret", b"s" * 16, 1))
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA"
@@ -21,6 +21,7 @@ USERS = {
     "ann": UserEntry(VERIFIER),
     "old": UserEntry(VERIFIER, active=False),
     "root": UserEntry(VERIFIER, "admin"),
+    "both": UserEntry(f"{VERIFIER},{Verifier.from_password('secret', b't' * 16, 1, SHA512)}"),
 }
 
 
@@ -32,10 +33,12 @@ class Clock:
 
 
 def log_in(
-    lockout: Lockout, name: str, password: str = "secret", address: str = "10.0.0.1"
+    lockout: Lockout, name: str, password: str = "secret", address: str = "10.0.0.1", algorithm: str = SHA256
 ) -> tuple[DigestExchange, User]:
-    login = DigestExchange(USERS, lockout, address=address, nonce="theirs", secret=b"x" * 32)
-    client = ScramClient(name, password, "ours")
+    login = DigestExchange(
+        USERS, lockout, address=address, scram=ScramServer("theirs"), secret=b"x" * 32, algorithm=algorithm
+    )
+    client = ScramClient(name, password, "ours", algorithm)
     identity, signature = asyncio.run(login.finish(client.final(login.make_challenge(client.first()))))
     client.check(signature)
     assert identity.until_s is None
@@ -45,6 +48,15 @@ def log_in(
 def test_a_user_gets_in_with_the_groups_of_the_file() -> None:
     _, user = log_in(Lockout(Clock()), "root")
     assert user == User("root", frozenset({"admin"}))
+
+
+def test_a_user_whose_password_is_kept_for_both_gets_in_by_either_and_others_by_the_older_one() -> None:
+    for algorithm in (SHA256, SHA512):
+        assert log_in(Lockout(Clock()), "both", algorithm=algorithm)[1].name == "both"
+        with pytest.raises(SecurityError):
+            log_in(Lockout(Clock()), "both", "wrong", algorithm=algorithm)
+    with pytest.raises(SecurityError, match=WRONG):
+        log_in(Lockout(Clock()), "ann", algorithm=SHA512)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +69,9 @@ def test_a_user_gets_in_with_the_groups_of_the_file() -> None:
     ],
 )
 def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> None:
-    login = DigestExchange(USERS, Lockout(Clock()), address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
+    login = DigestExchange(
+        USERS, Lockout(Clock()), address="10.0.0.1", scram=ScramServer("theirs"), secret=b"x" * 32, algorithm=SHA256
+    )
     verifier = Verifier.parse(VERIFIER) if name in ("ann", "old") else Verifier.nobody(name, b"x" * 32)
     client = ScramClient(name, password, "ours")
     challenge = login.make_challenge(client.first())
@@ -71,13 +85,17 @@ def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> Non
 
 def test_a_malformed_proof_counts_as_a_wrong_one() -> None:
     lockout = Lockout(Clock())
-    login = DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
+    login = DigestExchange(
+        USERS, lockout, address="10.0.0.1", scram=ScramServer("theirs"), secret=b"x" * 32, algorithm=SHA256
+    )
     login.make_challenge(ScramClient("ann", "secret", "ours").first())
     with pytest.raises(SecurityError, match=WRONG):
         asyncio.run(login.finish("nothing"))
     assert "malformed" in login.why
     with pytest.raises(ProtocolError):
-        DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32).make_challenge("nothing")
+        DigestExchange(
+            USERS, lockout, address="10.0.0.1", scram=ScramServer("theirs"), secret=b"x" * 32, algorithm=SHA256
+        ).make_challenge("nothing")
 
 
 def test_after_some_failures_a_user_waits_and_others_do_not() -> None:

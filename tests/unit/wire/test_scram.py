@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 
 from raybroker.errors import ProtocolError, SecurityError
 from raybroker.wire import scram
-from raybroker.wire.scram import ITERATIONS_MAX, ScramClient, ScramServer, Verifier
+from raybroker.wire.scram import (
+    ALGORITHMS,
+    ITERATIONS_MAX,
+    SHA256,
+    SHA512,
+    ScramClient,
+    ScramServer,
+    Verifier,
+    has_verifier,
+    verifiers_of,
+)
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 PENCIL = Verifier.from_password("pencil", SALT, 4096)
@@ -54,7 +66,7 @@ def test_a_client_does_the_rounds_of_a_password_once(monkeypatch: pytest.MonkeyP
     scram._remembered.cache_clear()
     done.clear()
     assert [log_in("pencil", verifier) for verifier in (PENCIL, PENCIL, other, PENCIL)] == ["user"] * 4
-    assert done == [("pencil", SALT, 4096), ("pencil", b"another salt", 4096)]
+    assert done == [("pencil", SALT, 4096, SHA256), ("pencil", b"another salt", 4096, SHA256)]
 
 
 def test_a_server_that_does_not_know_the_password_is_refused_by_the_client() -> None:
@@ -121,3 +133,32 @@ def test_a_name_that_is_not_there_is_answered_like_one_that_is() -> None:
     assert (len(nobody.salt), len(nobody.stored_key)) == (len(SALT), 32)
     with pytest.raises(SecurityError):
         log_in("pencil", Verifier(SALT, 1, nobody.stored_key, nobody.server_key))
+
+
+def test_sha_512_proves_as_hashlib_says() -> None:
+    """RFC 5802 with another hash: what each side sends, worked out here step by step."""
+    verifier = Verifier.from_password("pencil", SALT, 4096, SHA512)
+    client, server = ScramClient("user", "pencil", OURS, SHA512), ScramServer(THEIRS)
+    server.read_first(client.first())
+    challenge = server.challenge(verifier)
+    final = client.final(challenge)
+    salted = hashlib.pbkdf2_hmac("sha512", b"pencil", SALT, 4096)
+    signed = f"n=user,r={OURS},{challenge},c=biws,r={OURS}{THEIRS}".encode()
+    key = hmac.digest(salted, b"Client Key", "sha512")
+    mask = hmac.digest(hashlib.sha512(key).digest(), signed, "sha512")
+    proof = bytes(a ^ b for a, b in zip(key, mask, strict=True))
+    assert final == f"c=biws,r={OURS}{THEIRS},p={base64.b64encode(proof).decode()}"
+    signature = hmac.digest(hmac.digest(salted, b"Server Key", "sha512"), signed, "sha512")
+    assert server.finish(final) == f"v={base64.b64encode(signature).decode()}"
+    client.check(f"v={base64.b64encode(signature).decode()}")
+
+
+def test_what_is_kept_of_a_password_has_a_verifier_of_each_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scram, "ITERATIONS", dict.fromkeys(ALGORITHMS, 4096))
+    kept = verifiers_of("pencil", lambda: SALT)
+    assert Verifier.parse(kept) == PENCIL
+    assert Verifier.parse(kept, SHA512) == Verifier.from_password("pencil", SALT, 4096, SHA512)
+    assert [has_verifier(kept, one) for one in ALGORITHMS] == [True, True]
+    assert [has_verifier(str(PENCIL), one) for one in ALGORITHMS] == [True, False]
+    with pytest.raises(ProtocolError, match="SCRAM-SHA-512"):
+        Verifier.parse(str(PENCIL), SHA512)

@@ -57,6 +57,17 @@ final class Identity {
     }
 
     @Case
+    static void mechanismsThatSendNoPassword(Env env) throws Exception {
+        for (String mechanism : new String[] {"SCRAM-SHA-256", "SCRAM-SHA-512"}) {
+            String only = "amqp.saslMechanisms=" + mechanism;
+            Connection proved = as(env, "ann", "secret", only);
+            proved.start();
+            eq(null, session(proved).createConsumer(env.queue()).receiveNoWait());
+            raises(JMSSecurityException.class, () -> as(env, "ann", "wrong", only).start());
+        }
+    }
+
+    @Case
     static void whoMayNotSend(Env env) throws Exception {
         Queue queue = env.queue();
         Session session = session(as(env, "mute", "secret", ""));

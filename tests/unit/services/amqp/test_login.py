@@ -23,7 +23,8 @@ def broker(*, unencrypted: bool = False, **more: Any) -> AmqpBroker:
         service="amqp", credentials=lambda user, password, **more: (user, password, more.get("token"))
     )
     limits = AmqpServiceLimits(AmqpLimits(), 30.0, unencrypted)
-    return AmqpBroker(gateway, limits, "1.0", lambda peer, why: None, **more)
+    known: dict[str, Any] = {"kinds": ("digest", "basic"), "sha512": lambda: False, **more}
+    return AmqpBroker(gateway, limits, "1.0", lambda peer, why: None, **known)
 
 
 async def challenged(text: str) -> str:
@@ -42,11 +43,12 @@ def claim(made: AmqpBroker, mechanism: str, response: bytes | None = None, peer:
         ({"tls": True}, ELSEWHERE, False, "SCRAM-SHA-256 PLAIN ANONYMOUS"),
         ({"tls": True}, ELSEWHERE, True, "EXTERNAL SCRAM-SHA-256 PLAIN ANONYMOUS"),
         ({"unencrypted": True}, ELSEWHERE, False, "SCRAM-SHA-256 PLAIN ANONYMOUS"),
-        ({"relays": False}, HERE, False, "PLAIN ANONYMOUS"),
-        ({"relays": False}, ELSEWHERE, False, "SCRAM-SHA-256 ANONYMOUS"),
-        ({"tokens": True}, HERE, False, "XOAUTH2"),
-        ({"tokens": True, "tls": True}, ELSEWHERE, True, "EXTERNAL XOAUTH2"),
-        ({"tokens": True}, ELSEWHERE, False, ""),
+        ({"sha512": lambda: True}, HERE, False, "SCRAM-SHA-512 SCRAM-SHA-256 PLAIN ANONYMOUS"),
+        ({"kinds": ("basic",), "sha512": lambda: True}, HERE, False, "PLAIN ANONYMOUS"),
+        ({"kinds": ("token",)}, HERE, False, "XOAUTH2"),
+        ({"kinds": ("token",), "tls": True}, ELSEWHERE, True, "EXTERNAL XOAUTH2"),
+        ({"kinds": ("token",)}, ELSEWHERE, False, ""),
+        ({"kinds": ("token", "digest")}, HERE, False, "SCRAM-SHA-256 PLAIN XOAUTH2 ANONYMOUS"),
     ],
 )
 def test_a_client_is_offered_what_is_safe_where_it_comes_from(
