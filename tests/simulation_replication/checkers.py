@@ -3,6 +3,7 @@
 one register   an index that was ever committed has one entry, for ever, and a later term's leader has it
 on disks       what is committed has been on the disks of a quorum of the leader's voters
 told           what a copy says of its disk is so, and no disk loses what is committed unnoticed
+cuts           no copy that has promised the term in which an entry was committed, or a later one, cuts it off
 promises       no disk takes a promise back; a term has one leader
 leases         two copies never give out messages at the same time, also after a pause between the look and the use
 sets           a leader counts by a replica set that its own log has
@@ -35,17 +36,23 @@ class Batch:
 
 
 class Watch:
-    """``register``: index → chain of what was committed; ``ever``: copy → chains that its disk has had."""
+    """``register``: index → chain of what was committed; ``committed_in``: index → term of the leader that did it.
+
+    ever  copy → chains that its disk has had
+    cut   copy → those of them that it was told to cut off and was not given again
+    """
 
     def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.before: dict[bytes, bytes] = {}
         self.names: dict[bytes, bytes] = {}
         self.register: dict[int, bytes] = {0: BEGINNING.chain}
+        self.committed_in: dict[int, Term] = {}
         self.top, self.top_term = 0, NO_TERM
         self.leaders: dict[Term, str] = {}
         self.promises: dict[str, Term] = {}
         self.ever: dict[str, set[bytes]] = {}
+        self.cut: dict[str, set[bytes]] = {}
         self.installed: dict[str, int] = {}
         """Copy → the highest index of a snapshot that its disk has had."""
         self.open: dict[tuple[str, int], Batch] = {}
@@ -60,11 +67,14 @@ class Watch:
 
     def saving(self, process: Process, action: ev.ReplicaAction) -> None:
         if isinstance(action, ev.SavePromise) and process.disk.damage and not action.damage:
-            self._keeps(process, self.ever[process.replica.me], "is healed")
+            self._keeps(process, self._had(process), "is healed")
         if isinstance(action, ev.InstallSnapshot):
             self._keeps(process, {entry.at.chain for entry in process.disk.entries}, "takes a snapshot")
+        if isinstance(action, ev.CutLog):
+            self._cuts(process, action.index)
         if not isinstance(action, ev.SaveEntries):
             return
+        self.cut.get(process.replica.me, set()).difference_update(entry.at.chain for entry in action.entries)
         log = process.replica._state.log
         first = action.entries[0].at
         before = log.position_at(first.index - 1)
@@ -74,6 +84,23 @@ class Watch:
             chain = entry.at.chain
             if entry.kind is EntryKind.BATCH:
                 self.names[chain] = b"".join(entry.body)[:8]
+
+    def _cuts(self, process: Process, index: int) -> None:
+        """What is cut off was not committed, as far as this copy's promises reach: a leader of an earlier term may have
+        sent something else to a copy that a later one did not ask. What was cut off so may still be committed."""
+        me = process.replica.me
+        pending = [one for _, one in process.writing.pending if isinstance(one, ev.SaveEntries)]
+        entries = [*process.disk.entries, *(entry for one in pending for entry in one.entries)]
+        for at in [entry.at for entry in entries if entry.at.index > index]:
+            if self.register.get(at.index) == at.chain:
+                promised, term = process.replica.promised, self.committed_in[at.index]
+                assert promised < term, f"copy {me} cuts entry {at.index} off, which was committed in term {term}"
+            self.cut.setdefault(me, set()).add(at.chain)
+
+    def _had(self, process: Process) -> set[bytes]:
+        """What the copy has had and was not told to cut off."""
+        me = process.replica.me
+        return self.ever.get(me, set()) - self.cut.get(me, set())
 
     def sends(self, process: Process, message: CopyMessage) -> None:
         """What is told is on disk."""
@@ -86,7 +113,7 @@ class Watch:
     def begins(self, process: Process) -> None:
         """A disk that says nothing of a damage has what it had."""
         if not process.disk.damage:
-            self._keeps(process, self.ever.get(process.replica.me, set()), "begins")
+            self._keeps(process, self._had(process), "begins")
 
     def _keeps(self, process: Process, had: set[bytes], what: str) -> None:
         """Of what the copy had, it has what is committed."""
@@ -173,6 +200,7 @@ class Watch:
         place = index
         while place > self.top:
             self.register[place] = chain
+            self.committed_in[place] = at.term
             chain = self.before[chain]
             place -= 1
         assert self.register[place] == chain or index <= self.top, f"entry {place} is committed twice, and differs"
