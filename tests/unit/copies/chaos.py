@@ -15,6 +15,7 @@ from random import Random
 
 from raybroker.copies.copy import Copy
 from raybroker.model.errors import StoreError
+from raybroker.replication.replica import HEARD_MS
 from raybroker.replication.replica_set import MemberChange
 from raybroker.store.journal.format import pack_entries
 from tests.unit.copies.disks import block
@@ -134,7 +135,8 @@ class Chaos:
         leader = self.group.leader()
         if leader is not None:
             self.group.isolate(leader.number)
-            time.sleep(1.6)
+            time.sleep(0.2)
+            self.group.pass_time(HEARD_MS + 100)
             self.group.elect([node.number for node in self.group.nodes if node is not leader])
 
     def _mend(self) -> None:
@@ -196,16 +198,21 @@ class Chaos:
             leader = self.group.led()
             self.request += 1
             leader.runs.change(change, copy, self.request)
-            time.sleep(0.3)
-            status = leader.runs.status()
-            done = {
-                MemberChange.ADD: copy in (*status.learners, *status.voters),
-                MemberChange.PROMOTE: copy in status.voters,
-                MemberChange.REMOVE: copy not in (*status.learners, *status.voters),
-            }[change]
-            if done:
-                return  # If it is not final yet, the next one is refused, and asked for again.
+            again = time.monotonic() + 0.3
+            while time.monotonic() < again:
+                if self._is_done(change, copy, leader):
+                    return  # If it is not final yet, the next one is refused, and asked for again.
+                time.sleep(0.005)
             assert time.monotonic() < end, f"{change} is not done: {leader.told[-3:]}"
+
+    @staticmethod
+    def _is_done(change: MemberChange, copy: str, leader: Node) -> bool:
+        status = leader.runs.status()
+        return {
+            MemberChange.ADD: copy in (*status.learners, *status.voters),
+            MemberChange.PROMOTE: copy in status.voters,
+            MemberChange.REMOVE: copy not in (*status.learners, *status.voters),
+        }[change]
 
     def _judge(self) -> None:
         confirmed: dict[int, int] = {}

@@ -20,8 +20,9 @@ from raybroker.copies.links import CopyTls
 from raybroker.copies.replicated_store import ReplicatedStore
 from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import ConfigError, StoreError
-from raybroker.replication.leading import LEASE_MS
+from raybroker.replication.leading import LEASE_MS, LEASE_WAIT_MS
 from raybroker.replication.positions import BEGINNING
+from raybroker.replication.replica import HEARD_MS
 from raybroker.replication.replica_set import MemberChange
 from raybroker.security.keystore import self_signed
 from raybroker.security.tls import KeyFiles, first_certificate, server_context
@@ -99,9 +100,13 @@ def test_one_of_three_may_be_away(make: Make) -> None:
 def test_the_lease_ends_without_answers_and_comes_again(make: Make) -> None:
     group = make()
     leader = group.led()
+    group.pass_time(LEASE_WAIT_MS)
     until(leader.runs.may_dispatch, "the lease of a new leader begins")
     group.isolate(leader.number)
     cut_ms = leader.runs.now_ms()
+    group.pass_time(LEASE_MS // 2)
+    assert leader.runs.now_ms() < leader.runs._host.lease[1], "an answer counts from when it was asked for"
+    group.pass_time(LEASE_MS // 2)
     until(lambda: not leader.runs.may_dispatch(), "the lease ends")
     _, until_ms = leader.runs._host.lease
     assert until_ms <= cut_ms + LEASE_MS, "nothing that was asked after the cut was answered"
@@ -117,7 +122,7 @@ def test_a_leader_that_was_cut_off_is_followed_by_another_and_loses_what_nobody_
     group.isolate(old.number)
     lost = append(old, block(2))
     others = [node.number for node in group.nodes if node is not old]
-    time.sleep(1.6)  # The others have heard it until now.
+    group.pass_time(HEARD_MS + 100)  # The others have heard it until now.
     new = group.led(others)
     confirmed(new, block(3))
     assert old.runs.released < lost
@@ -183,7 +188,9 @@ def test_a_removed_disk_is_replaced_by_a_copy_that_learns(make: Make) -> None:
             done = f"changed {request} "
             if done not in leader.told:
                 leader.runs.change(change, copy, request)
-                time.sleep(0.3)
+                end = time.monotonic() + 0.3
+                while done not in leader.told and time.monotonic() < end:
+                    time.sleep(0.005)
             return done in leader.told
 
         until(asked, f"{change} is done: {leader.told}")
@@ -293,6 +300,7 @@ def test_a_host_that_leads_finds_what_was_stored(make: Make) -> None:
         confirmed(leader, block(ordinal))
     group.agree()
     leader.kill()
+    group.pass_time(HEARD_MS + 100)
     new = group.led([node.number for node in group.nodes if node is not leader])
     store = ReplicatedStore(new.runs)
     found = list(store.recover())
@@ -306,10 +314,12 @@ def test_a_leader_that_reads_its_journal_for_long_goes_on_leading(make: Make) ->
     leader = group.led()
     for ordinal in range(1, 6):
         confirmed(leader, block(ordinal))
+    group.pass_time(LEASE_WAIT_MS)
     until(leader.runs.may_dispatch, "its lease begins")
     found = leader.runs.recover_runs()
     first = next(found)
-    time.sleep((LEASE_MS + 200) / 1000)
+    group.pass_time(LEASE_MS + 200)
+    assert not leader.runs.may_dispatch()
     until(leader.runs.may_dispatch, "it is answered meanwhile")
     assert [first, *found]
     confirmed(leader, block(6))

@@ -15,6 +15,8 @@ from raybroker.engine.ports import Store
 from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import destination_attributes
+from raybroker.replication.leading import LEASE_MS, LEASE_WAIT_MS
+from raybroker.replication.replica import HEARD_MS
 from raybroker.services.native.native import NativeConnection
 from raybroker.system.clock import SystemClock
 from raybroker.wire.native import frames as wire
@@ -108,6 +110,7 @@ def test_the_next_leader_has_what_was_confirmed(group: Group) -> None:
         first = host.service.host.incarnation
         await host.service.close()
         leader.kill()
+        group.pass_time(HEARD_MS + 100)
         new = group.led([node.number for node in group.nodes if node is not leader])
         host = Served(new)
         await host.open(make=False)
@@ -122,11 +125,14 @@ def test_the_next_leader_has_what_was_confirmed(group: Group) -> None:
 def test_a_leader_that_lost_its_majority_hands_nothing_out(group: Group) -> None:
     async def run() -> None:
         leader = group.led()
+        group.pass_time(LEASE_WAIT_MS)
         host = Served(leader)
         await host.open()
         host.peer.feed(send(1, producer=1, first_seq=1, bodies=(b"one",)))
         await host.until(lambda: host.confirmed() == 1)
+        await host.until(leader.runs.may_dispatch)
         group.isolate(leader.number)
+        group.pass_time(LEASE_MS)
         await host.until(lambda: not leader.runs.may_dispatch())
         host.seen.clear()
         host.consume()
