@@ -9,7 +9,7 @@ from raybroker.actors import runtime
 from raybroker.model.errors import BrokerError
 from raybroker.verify.faults import Deed, FaultAgent
 
-ASK_S: Final = 2.0
+ASK_S: Final = 5.0
 """How long a broker may take to say what it is, while it is looked at every now and then."""
 
 
@@ -20,6 +20,10 @@ class Faults:
         self._cluster = cluster
         self._run = run
         self._agents: dict[str, Any] = {}
+
+    def names(self) -> set[str]:
+        """The brokers of the cluster, also those that do not answer."""
+        return set(runtime.brokers_of(self._cluster))
 
     def brokers(self) -> dict[str, tuple[str, dict[str, int]]]:
         """Broker → its node and process ids, of those that answer."""

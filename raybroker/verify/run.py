@@ -36,6 +36,8 @@ PREFIX: Final = "raybroker_verify"
 STEP_S: Final = 0.2
 LOOK_S: Final = 2.0
 """Between two looks at what each client says of itself."""
+START_S: Final = 30.0
+"""How long brokers that are being started are waited for."""
 BUSY_S: Final = 60.0
 """How long clients may take until something of each destination is confirmed and delivered."""
 END_S: Final = 90.0
@@ -170,21 +172,20 @@ class VerifyRun:
         self._troubles: list[str] = []
         self._drained = False
         run = token(6)
-        self._lanes = {
-            lane: f"{PREFIX}_{run.hex()}_{lane}" for lane in VerifyLane if plan.transactions or lane != VerifyLane.MOVED
-        }
+        self._lanes = {lane: f"{PREFIX}_{run.hex()}_{lane}" for lane in plan.lanes}
         connection = stack.enter_context(rb.connect(cluster=plan.cluster, **CONNECT))
         self._admin = connection.admin()
         self._faults = Faults(plan.cluster, run.hex())
-        self._whole = self._faults.brokers()
-        if not self._whole:
-            raise NoClusterError(f"no broker of cluster {plan.cluster!r} takes clients")
         self._recorder = runtime.create_actor(
             Recorder, max(plan.units, 1), name=None, node=runtime.node_id(), max_restarts=0
         )
         stack.callback(runtime.kill, self._recorder)
+        self._names = self._faults.names()
+        if not self._wait(self._all_answer, START_S):
+            away = ", ".join(sorted(self._names - set(self._faults.brokers()))) or "all of them"
+            raise NoClusterError(f"brokers of cluster {plan.cluster!r} take no clients: {away}; a run begins with all")
         self._create()
-        self._crew = Crew(plan, int.from_bytes(run, "big"), self._recorder, sorted(self._whole))
+        self._crew = Crew(plan, int.from_bytes(run, "big"), self._recorder, sorted(self._names))
         stack.callback(self._crew.kill_all)
         stack.callback(self._faults.end_agents, self._trouble)
 
@@ -231,7 +232,7 @@ class VerifyRun:
     def perform(self) -> None:
         """Load, faults, drain."""
         if self._plan.faults:
-            self._faults.reach(sorted({node for node, _ in self._whole.values()}))
+            self._faults.reach(sorted({node for node, _ in self._faults.brokers().values()}))
         self._crew.hire(self._lanes)
         if not self._wait(self._busy, BUSY_S):
             self._trouble(f"clients have not begun within {BUSY_S:g} s")
@@ -264,6 +265,9 @@ class VerifyRun:
             self._step()
         return held
 
+    def _all_answer(self) -> bool:
+        return set(self._faults.brokers()) == self._names
+
     def _busy(self) -> bool:
         found = self._progress()
         return bool(found["confirmed"] and found["acknowledged"])
@@ -289,9 +293,9 @@ class VerifyRun:
             self._done.append(FaultRecord(kind, who, since_s, self._seconds - since_s))
             return
         before = self._faults.brokers()
-        deed = planned(kind, self._dice, before) if set(before) == set(self._whole) else None
+        deed = planned(kind, self._dice, before) if set(before) == self._names else None
         if deed is None:
-            self._display.note(f"{kind}: nobody is there whom it could meet")
+            self._display.note(f"{kind}: nobody is there whom it could meet, or not all brokers answer")
             return
         self._mark(kind)
         since_s = self._seconds
@@ -321,7 +325,7 @@ class VerifyRun:
         """No more is sent, what is there is drained, and consumers end."""
         self._display.note("no more is sent; draining")
         self._end_clients("producer")
-        if not self._wait(lambda: set(self._faults.brokers()) == set(self._whole), self._plan.recovery_seconds):
+        if not self._wait(self._all_answer, self._plan.recovery_seconds):
             self._trouble("not all brokers answer: what they store cannot be drained")
         else:
             self._drain()
@@ -365,7 +369,7 @@ class VerifyRun:
             left = {name: int(self._admin.query_destination("queue", name)["messages"]) for name in self._queues()}
         except BrokerError:
             return None
-        return left if set(self._faults.brokers()) == set(self._whole) else None
+        return left if self._all_answer() else None
 
     def report(self, *, interrupted: bool) -> VerifyReport:
         findings: Findings = runtime.call_blocking(self._recorder.findings, self._drained)
