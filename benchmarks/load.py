@@ -39,6 +39,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--hdr", type=Path, default=None, metavar="FILE", help="latencies in HdrHistogram's text format"
     )
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="everything as JSON")
+    parser.add_argument("--trace", action="store_true", help="where the time of each send goes, part by part")
     parser.add_argument("--address", default=None, help="mq://… of a broker, from outside Ray")
     parser.add_argument("--cluster", default=defaults.cluster, help="name of the cluster, inside Ray")
     parser.add_argument("--own", action="store_true", help="start a Ray and a broker for this run, end them afterwards")
@@ -58,6 +59,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             warmup_seconds=options.warmup,
             cluster=options.cluster,
             address=options.address,
+            trace=options.trace,
         )
     except ConfigError as error:
         parser.error(str(error))

@@ -39,6 +39,7 @@ class LoadPlan:
     drain_seconds     longest wait for consumers to empty the queue afterwards
     cluster           name of the cluster, inside Ray
     address           ``mq://…`` to connect from outside Ray instead
+    trace             measure the way of each send through client and host, part by part
     """
 
     queue: str = "bench"
@@ -55,6 +56,7 @@ class LoadPlan:
     drain_seconds: float = 10.0
     cluster: str = "default"
     address: str | None = None
+    trace: bool = False
 
     def __post_init__(self) -> None:
         for good, text in self._rules():
@@ -74,6 +76,10 @@ class LoadPlan:
             (all(math.isfinite(value) and value >= 0 for value in seconds), "times and rate must be finite, 0 or more"),
             (self.duration_seconds > 0, "duration must be longer than 0 seconds"),
             (not self.rate_per_second or self.producers > 0, "a rate needs a producer"),
+            (
+                not self.trace or (self.producers > 0 and self.batch == self.window == 1 and self.persistent),
+                "a trace needs a producer whose sends wait for their confirmation: batch 1, window 1, persistent",
+            ),
         )
 
     @property

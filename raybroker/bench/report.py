@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from raybroker.bench.latency import LatencyCounts
 from raybroker.bench.plan import LoadPlan
+from raybroker.bench.timeline import Timeline
 from raybroker.bench.work import Consumed, Produced
 
 TITLES: Final = {
@@ -34,6 +35,7 @@ class LoadReport:
     confirmed_measured: int = 0
     received_measured: int = 0
     latencies: dict[str, LatencyCounts] = field(default_factory=lambda: {key: LatencyCounts() for key in TITLES})
+    timeline: Timeline = field(default_factory=Timeline)
 
     @classmethod
     def from_results(cls, plan: LoadPlan, produced: Iterable[Produced], consumed: Iterable[Consumed]) -> LoadReport:
@@ -43,6 +45,7 @@ class LoadReport:
             report.sent += one.sent
             report.confirmed += one.confirmed
             report.confirmed_measured += one.measured
+            report.timeline.merge(one.timeline)
             for key in ("send_delay", "confirm", "confirm_intended"):
                 report.latencies[key].merge(getattr(one, key))
         for got in consumed:
@@ -82,6 +85,7 @@ class LoadReport:
             "received_per_second": round(self.received_per_second, 1),
             "kept_up": self.kept_up,
             "latencies": {key: counts.to_json() for key, counts in self.latencies.items() if counts.total},
+            **({"trace": self.timeline.to_json()} if self.plan.trace else {}),
         }
 
     def text(self) -> str:
@@ -105,6 +109,8 @@ class LoadReport:
             if counts.total and (plan.rate_per_second or key in {"confirm", "end_to_end"}):
                 values = (counts.percentile_us(percent) / 1000 for percent in (50.0, 90.0, 99.0, 99.9, 100.0))
                 lines.append(f"{title:38s}" + "".join(f"{value:>10.3f}" for value in values))
+        if plan.trace:
+            lines += ["", *self.timeline.lines()]
         return "\n".join(lines)
 
     def write_json(self, path: Path) -> None:

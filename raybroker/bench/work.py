@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from raybroker.bench.latency import LatencyCounts
 from raybroker.bench.plan import STAMP_BYTES, LoadPlan
+from raybroker.bench.timeline import Timeline
+from raybroker.client.producer.tracing import ProducerTrace, trace_of
 
 STAMP: Final = struct.Struct("<4sIqq")
 MARK: Final = b"RBL1"
@@ -39,6 +41,7 @@ class Produced:
     send_delay: LatencyCounts = field(default_factory=LatencyCounts)
     confirm: LatencyCounts = field(default_factory=LatencyCounts)
     confirm_intended: LatencyCounts = field(default_factory=LatencyCounts)
+    timeline: Timeline = field(default_factory=Timeline)
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ class _Sender:
         self._flying: deque[list[Future[Any]]] = deque()
         self._stamps: deque[tuple[int, int, list[int]]] = deque()
         self.done = Produced()
+        self._trace: ProducerTrace | None = trace_of(producer) if run.plan.trace else None
 
     def send(self, intended_ns: int) -> None:
         """Send one batch, after waiting for room in the window."""
@@ -102,7 +106,10 @@ class _Sender:
             self._producer.send(body)
         else:
             self._producer.send_many([body] * plan.batch)
-        self._note(intended_ns or sent_ns, sent_ns, self._run.now_ns())
+        returned_ns = self._run.now_ns()
+        self._note(intended_ns or sent_ns, sent_ns, returned_ns)
+        if self._trace is not None and (intended_ns or sent_ns) >= self._run.measured_from_ns:
+            self.done.timeline.record(sent_ns, returned_ns, self._trace.take())
 
     def _settle(self) -> None:
         """Wait for the oldest batch in flight."""

@@ -20,6 +20,7 @@ __all__ = [
     "BodyStore",
     "Clock",
     "Codec",
+    "CommitStamps",
     "Committer",
     "Death",
     "Fault",
@@ -187,6 +188,15 @@ class Worker(Protocol):
         ...
 
 
+class CommitStamps:
+    """When a batch was committed, monotonic; 0: not yet. ``sync_ns``: how long the sync of that took."""
+
+    __slots__ = ("began_ns", "ended_ns", "sync_ns")
+
+    def __init__(self) -> None:
+        self.began_ns = self.ended_ns = self.sync_ns = 0
+
+
 class Committer(Protocol):
     """Makes batches durable in the order given, and says so in that order: one sync is in flight at a time."""
 
@@ -197,6 +207,13 @@ class Committer(Protocol):
 
     def submit(self, entries: Sequence[LogEntry], done: Callable[[], None]) -> None:
         """Queue ``entries``; call ``done`` in the engine's own thread once they are durable."""
+        ...
+
+    def trace(self, stamps: CommitStamps | None) -> None:
+        """Stamp the commit of the batch that is submitted next; None: of none, if none has come.
+
+        Called in the engine's thread.
+        """
         ...
 
     def tidy(self) -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from raybroker.system.entropy import token
+
+_OF_MACHINE: Final = (Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/timens_offsets"))
+"""What tells one monotonic clock from another: the start of the system, and the time namespace of the process."""
 
 
 class SystemClock:
@@ -18,3 +27,16 @@ class SystemClock:
 
     monotonic_ns = staticmethod(time.monotonic_ns)
     """Nanoseconds from an arbitrary start, never going back; not wrapped, because it is read several times a block."""
+
+
+@cache
+def monotonic_clock() -> int:
+    """Return which monotonic clock this process reads, as 64 bits: processes with the same number read the same one.
+
+    Where that cannot be known it is a number that no other process has.
+    """
+    try:
+        known = b"".join(path.read_bytes() for path in _OF_MACHINE)
+    except OSError:
+        known = token(16)
+    return int.from_bytes(hashlib.blake2b(known, digest_size=8).digest(), "little")

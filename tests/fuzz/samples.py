@@ -108,6 +108,8 @@ sends_tx = st.tuples(u32, u64, st.integers(1, U32), blocks()).map(
 sends_large = st.tuples(u32, u64, u32, u32, fronts()).map(
     lambda f: _sample("SendLarge", f, _joined(wire.send_large(*f)))
 )
+sends_traced = st.tuples(u32, u64, blocks()).map(lambda f: _sample("SendTraced", f, _joined(wire.send_traced(*f))))
+traceds = st.tuples(u32, *[u64] * 8).map(lambda f: _sample("Traced", f, wire.traced(wire.TracedFrame(*f))))
 sents = st.tuples(u32, u64, u32).map(lambda f: _sample("Sent", f, wire.sent([f])))
 refusals = st.tuples(u32, u64, u32, rows).map(lambda f: _sample("Refused", f, wire.refused(*f)))
 delivers = st.tuples(u32, u64, u64, u32, picked()).map(
@@ -157,6 +159,7 @@ TO_HOST = {
     "SendLargeFrame": sends_large,
     "RecalledFrame": recalleds,
     "TakenFrame": takens,
+    "SendTracedFrame": sends_traced,
 }
 TO_CLIENT = {
     "ReplyFrame": replies,
@@ -164,6 +167,7 @@ TO_CLIENT = {
     "EventFrame": events,
     "SentFrame": sents,
     "RefusedFrame": refusals,
+    "TracedFrame": traceds,
     "DeliverFrame": delivers,
     "AckedFrame": ackeds,
     "ReleasedFrame": releaseds,

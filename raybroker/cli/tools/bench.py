@@ -27,6 +27,7 @@ def bench(
     rate: Annotated[float, typer.Option("--rate", metavar="N", help="Messages a second; 0: as fast as it goes.")] = 0.0,
     duration: Annotated[float, typer.Option("--duration", metavar="S", help="Measured time.")] = 10.0,
     warmup: Annotated[float, typer.Option("--warmup", metavar="S", help="Time before it, not measured.")] = 2.0,
+    trace: Annotated[bool, typer.Option("--trace", help="Where the time of each send goes, part by part.")] = False,
     hdr: Annotated[Path | None, typer.Option("--hdr", metavar="FILE", help="Latencies as HdrHistogram text.")] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The whole report as JSON.")] = None,
     cluster: Cluster = "default",
@@ -34,7 +35,8 @@ def bench(
     """Measure the cluster: producers and consumers in processes of their own, on a queue of their own.
 
     With --rate, latencies count from the moment a message was due, so a broker that stalls cannot hide it (coordinated
-    omission); the delay of the sends themselves is shown beside them.
+    omission); the delay of the sends themselves is shown beside them.  With --trace each send is stamped in the client
+    and in its host, and the parts between the stamps, which add up to the whole, are shown.
     """
     from raybroker.bench import LoadError, LoadPlan, run_load
 
@@ -52,6 +54,7 @@ def bench(
             duration_seconds=duration,
             warmup_seconds=warmup,
             cluster=cluster,
+            trace=trace,
         )
     except ConfigError as error:
         raise UsageError(str(error)) from None

@@ -43,6 +43,7 @@ _OF_HANDLES: Final = (
     wire.DeliverFrame,
     wire.SentFrame,
     wire.RefusedFrame,
+    wire.TracedFrame,
     wire.PromotedFrame,
     wire.ReadyFrame,
     wire.DrainedFrame,

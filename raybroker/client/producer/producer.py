@@ -45,6 +45,7 @@ from raybroker.client.producer.settlement import (
     unheard,
     unknown_outcome,
 )
+from raybroker.client.producer.tracing import ProducerTrace
 from raybroker.client.session.current_transaction import CurrentTransaction, TransactionPart
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import (
@@ -64,14 +65,16 @@ class AtHost:
     window_bytes   so much may be under way
     generation     how often it was attached
     remembers_ids  the destination looks for deduplication ids that it has taken before
+    trace          measures its sends; None: nobody does
     """
 
-    __slots__ = ("generation", "remembers_ids", "window_bytes")
+    __slots__ = ("generation", "remembers_ids", "trace", "window_bytes")
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
         self.generation = 0
         self.remembers_ids = True
+        self.trace: ProducerTrace | None = None
 
 
 class ProducerCore(Endpoint):
@@ -381,7 +384,10 @@ class ProducerCore(Endpoint):
                     break
                 if not state.awaits(batch):
                     state.settle_block(batch.first_seq)
-            buffers.extend(wire.send(self._handle, batch.floor, batch.block))
+            if self._at_host.trace is None:
+                buffers.extend(wire.send(self._handle, batch.floor, batch.block))
+            else:
+                buffers.extend(self._at_host.trace.frame(self._handle, batch.floor, batch.first_seq, batch.block))
             if not (batch.shared.persistent or state.answered):
                 done.append(batch)
             if len(buffers) >= 32:
@@ -522,6 +528,9 @@ class ProducerCore(Endpoint):
                 self._losses.know(rows)
                 heard = batch is not None and (batch.shared.persistent or state.answered)
                 self._losses.refuse(unheard(batch, rows) if batch is not None and heard else rows)
+        elif isinstance(frame, wire.TracedFrame):
+            if self._at_host.trace is not None:
+                self._at_host.trace.heard(frame)
         elif isinstance(frame, wire.EventFrame):
             if frame.name == "credit":
                 self._take_credit(int(frame.data.get("credit", 0)))
@@ -628,6 +637,12 @@ class ProducerCore(Endpoint):
         # In doubt first: they are among the batches too, and a future keeps the first error that it gets.
         refuse_all(doubtful, unknown_outcome(error))
         refuse_all(batches, error)
+
+    def trace(self) -> ProducerTrace:
+        """Measure its sends from now on: see ``tracing``."""
+        if self._at_host.trace is None:
+            self._at_host.trace = ProducerTrace(self._connection.clock.monotonic_ns)
+        return self._at_host.trace
 
     @property
     def refused(self) -> int:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from raybroker.engine.ports import LogCopies, Store
+from raybroker.engine.ports import CommitStamps, LogCopies, Store
 from raybroker.model import histogram
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
@@ -146,6 +146,9 @@ class InlineCommitter:
         self.overloaded = False
         self.pending_bytes = 0
 
+    def trace(self, stamps: CommitStamps | None) -> None:
+        """Nobody waits for a disk here: there is nothing to stamp."""
+
     def submit(self, entries: Sequence[LogEntry], done: Done) -> None:
         if self._dead:
             return
@@ -193,7 +196,7 @@ class EngineCalls(NamedTuple):
 class MeasuredStore:
     """A store whose commits are measured; one is in flight at a time."""
 
-    __slots__ = ("_monotonic_ns", "_note", "_store", "last_ns", "mark_due", "meter")
+    __slots__ = ("_monotonic_ns", "_note", "_store", "last_ns", "mark_due", "meter", "next_stamps", "stamps")
 
     def __init__(self, store: Store, monotonic_ns: Callable[[], int]) -> None:
         self._store = store
@@ -205,6 +208,10 @@ class MeasuredStore:
         """The engine's thread is to call :meth:`note_durable`."""
         self._note: Done | None = None
         """What notes that the last commit is durable."""
+        self.next_stamps: CommitStamps | None = None
+        """Of the batch that comes next, if that is traced."""
+        self.stamps: dict[Done, CommitStamps] = {}
+        """Of traced batches that are not committed."""
 
     def commit(self, entries: Sequence[LogEntry], size: int, batches: int) -> None:
         """Raises what the store raises; then nothing is counted."""
@@ -215,6 +222,15 @@ class MeasuredStore:
             self.meter.began_ns = 0
         took = self.last_ns = self._monotonic_ns() - began
         self.meter.count(took, size, batches)
+
+    def stamp(self, group: Sequence[Batch], *, written: bool) -> None:
+        """These were committed, and some batch is traced; ``written``: they had something to be stored."""
+        ended_ns = self._monotonic_ns()
+        for _, _, done in group:
+            stamps = self.stamps.pop(done, None)
+            if stamps is not None and written:
+                stamps.began_ns, stamps.ended_ns = ended_ns - self.last_ns, ended_ns
+                stamps.sync_ns = min(self._store.stats().sync_ns_last, self.last_ns)
 
     def note_durable(self) -> None:
         """Have the store note that the last commit is durable, once."""
@@ -369,6 +385,8 @@ class ThreadCommitter:
             if self._dead or self._closing:
                 return
             self._waiting.append((entries, size, done))
+            if self._measured.next_stamps is not None:
+                self._measured.stamps[done], self._measured.next_stamps = self._measured.next_stamps, None
             self.pending_bytes += size
             if self.pending_bytes > PENDING_BYTES_HIGH:
                 self.overloaded = True
@@ -379,6 +397,10 @@ class ThreadCommitter:
                 self._engine.soon(self._commit_here)
             elif not self._busy or self._waiting.stalled:
                 self._wake.notify()
+
+    def trace(self, stamps: CommitStamps | None) -> None:
+        """Stamp the commit of the batch that is submitted next; None: of none. Called in the engine's thread only."""
+        self._measured.next_stamps = stamps
 
     def tidy(self) -> None:
         """Let the store reclaim space in the thread, unless that is at work: it tidies up after each commit of its own.
@@ -532,6 +554,8 @@ class ThreadCommitter:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             self._die(error, failed)
             return False
+        if self._measured.stamps:
+            self._measured.stamp(group, written=bool(entries))
         return True
 
     def _entry(self) -> int:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from raybroker.content.headers import require_no_sender
@@ -193,6 +194,11 @@ class NativeConnection:
                     self.link.write(wire.pong(frame.nonce))
                 elif isinstance(frame, wire.PongFrame):
                     self._answered(frame.nonce)
+                elif isinstance(frame, wire.SendTracedFrame):
+                    if guest is not None:
+                        self._came(frame.block)
+                    send = partial(session.send, frame.handle, frame.floor, frame.block)
+                    turn.traces.carry_out(self, frame, turn.committer, service.now_ns, send)
         finally:
             turn.finish_frames(alone=alone)
         if self.link.congested and not self._unread:
@@ -350,6 +356,7 @@ class NativeConnection:
 
     def _lost(self, error: BrokerError | None) -> None:
         self._watch.stop()
+        self._service.turn.traces.forget(self)
         self._put_off.clear()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -371,6 +378,7 @@ class NativeConnection:
 
     def sent(self, handle: int, first_seq: int, count: int, refused: Sequence[Refused]) -> None:
         if refused:
+            self._service.turn.traces.confirm(self, handle, first_seq, 0)
             self.link.write(wire.refused(handle, first_seq, count, list(refused)))
             return
         if not self._sent:
@@ -384,7 +392,17 @@ class NativeConnection:
     def _flush_sent(self) -> None:
         """Write the confirmations that are due, in one frame."""
         rows, self._sent = self._sent, []
+        if self._service.turn.traces.open:
+            self._tell_traced(rows)
         self.link.write(wire.sent(rows))
+
+    def _tell_traced(self, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Tell of the sends among them whose way is measured; the confirmations follow in the same write."""
+        now_ns = self._service.now_ns()
+        for handle, first_seq, _ in rows:
+            traced = self._service.turn.traces.confirm(self, handle, first_seq, now_ns)
+            if traced is not None:
+                self.link.write(wire.traced(traced))
 
     def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None:
         if self._meter_max > 0 or self.guest is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from raybroker.engine.ports import Committer
+from raybroker.services.native.tracing import SendTraces
 
 ALONE_BYTES_MAX: Final = 32 << 10
 """A lone sender's commit of more bytes waits until the loop has looked for more: there may be more of them."""
@@ -26,9 +27,10 @@ class Turn:
     confirming  write the confirmations of connections that have some; each adds its own once during a turn
     later       what is to be done at the end of the turn
     committer   of the host, once that has started
+    traces      sends whose way through the host is measured
     """
 
-    __slots__ = ("committer", "confirming", "handling", "later", "latest", "under_way")
+    __slots__ = ("committer", "confirming", "handling", "later", "latest", "traces", "under_way")
 
     def __init__(self) -> None:
         self.under_way = self.handling = False
@@ -36,6 +38,7 @@ class Turn:
         self.confirming: list[Callable[[], object]] = []
         self.later: list[Callable[[], object]] = []
         self.committer: Committer | None = None
+        self.traces = SendTraces()
 
     def finish_frames(self, *, alone: bool) -> None:
         """The frames of a connection were handled.

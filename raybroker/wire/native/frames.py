@@ -35,7 +35,8 @@ CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
 SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
 SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN, MARK, CHECKPOINT = range(25, 32)
-MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
+SEND_TRACED, TRACED = range(32, 34)
+MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE, SEND_TRACED))
 """Frames that carry messages, and may be large."""
 
 OUTCOMES: Final = frozenset(("reject", "release", "unseen", "expired", *FAILS))
@@ -56,6 +57,7 @@ BEGUN_BODY: Final = struct.Struct("<IQQ")
 EXTEND_HEAD: Final = struct.Struct("<IQ")
 RANGE: Final = struct.Struct("<QQ")
 MARK_BODY: Final = struct.Struct("<IQQQ")
+TRACED_BODY: Final = struct.Struct("<I8Q")
 ACKED_BODY: Final = struct.Struct("<II")
 CREDIT_BODY: Final = struct.Struct("<IQi")
 DRAIN_BODY: Final = struct.Struct("<IQI")
@@ -112,6 +114,36 @@ class SendTxFrame(NamedTuple):
     floor: int
     txn: int
     block: Block
+
+
+class SendTracedFrame(NamedTuple):
+    """A Send whose way through the host is measured: Traced comes right before its Sent, unless it is refused."""
+
+    handle: int
+    floor: int
+    block: Block
+
+
+class TracedFrame(NamedTuple):
+    """When what happened to the block of ``first_seq``, in nanoseconds of the monotonic clock of the host's machine.
+
+    clock         says which clock it is: the same number at the client means that it is the client's as well
+    read_ns       the frame was read
+    decided_ns    the destination had decided, and what it decided was handed to the committer
+    commit_ns     its commit began, and ``committed_ns`` it was over; 0: nothing of it was stored
+    sync_ns       the time that the sync of that commit took
+    confirmed_ns  the confirmation was written
+    """
+
+    handle: int
+    first_seq: int
+    clock: int
+    read_ns: int
+    decided_ns: int
+    commit_ns: int
+    committed_ns: int
+    sync_ns: int
+    confirmed_ns: int
 
 
 class SendLargeFrame(NamedTuple):
@@ -357,6 +389,8 @@ Frame = (
     | TakenFrame
     | MarkFrame
     | CheckpointFrame
+    | SendTracedFrame
+    | TracedFrame
 )
 
 
@@ -401,6 +435,15 @@ def event(name: str, data: dict[str, Any]) -> bytes:
 def send(handle: int, floor: int, block: Buffer) -> tuple[bytes, Buffer]:
     size = SEND_HEAD.size + memoryview(block).nbytes
     return FRAME_HEAD.pack(size + 1, SEND) + SEND_HEAD.pack(handle, floor), block
+
+
+def send_traced(handle: int, floor: int, block: Buffer) -> tuple[bytes, Buffer]:
+    size = SEND_HEAD.size + memoryview(block).nbytes
+    return FRAME_HEAD.pack(size + 1, SEND_TRACED) + SEND_HEAD.pack(handle, floor), block
+
+
+def traced(frame: TracedFrame) -> bytes:
+    return FRAME_HEAD.pack(TRACED_BODY.size + 1, TRACED) + TRACED_BODY.pack(*frame)
 
 
 def send_tx(handle: int, floor: int, txn: int, block: Buffer) -> tuple[bytes, Buffer]:

@@ -28,6 +28,10 @@ from raybroker.model.errors import ConfigError
         ({"rate_per_second": float("nan")}, "finite"),
         ({"producers": 0, "rate_per_second": 1}, "rate"),
         ({"queue": ""}, "queue"),
+        ({"trace": True, "window": 2}, "trace"),
+        ({"trace": True, "batch": 2}, "trace"),
+        ({"trace": True, "persistent": False}, "trace"),
+        ({"trace": True, "producers": 0}, "trace"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused_by_name(given: dict[str, Any], named: str) -> None:

@@ -102,6 +102,9 @@ def test_bench_hands_on_its_options(raybroker: Any, broker: Any, tmp_path: Path,
     assert (plan.persistent, plan.prefetch, plan.rate_per_second) == (False, 50, 1000.0)
     assert (plan.duration_seconds, plan.warmup_seconds) == (5.0, 0.5)
     assert json.loads(file.read_text())["plan"]["size_bytes"] == 64
+    raybroker.output("bench", "--trace")
+    assert plans[1].trace
+    assert not plan.trace
     assert [row["name"] for row in broker.admin().list_destinations()] == ["mq.sys.dmq"]
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from raybroker.engine.path import committer as cm
 from raybroker.engine.path.committer import EngineCalls, ThreadCommitter, entry_bytes
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
+from raybroker.engine.ports import CommitStamps
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry, StoreStats
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 
 PATIENCE_S = 60.0
@@ -91,6 +92,10 @@ class Engine:
             self.room = LARGE if self.room >= 0 else -1
         self.stored += entries
         return self.mark
+
+    def stats(self) -> StoreStats:
+        """The store's."""
+        return StoreStats(sync_ns_last=20 * US)
 
     def mark(self) -> None:
         """What a commit leaves to be done."""
@@ -404,3 +409,26 @@ def test_a_store_that_cannot_be_marked_is_at_its_end_though_what_was_confirmed_h
         engine.submit(SMALL)
         engine.go_on()
         assert engine.done == [0]
+
+
+@pytest.mark.parametrize(("nbytes", "thread"), [(SMALL, "engine"), (LARGE, "own")])
+def test_the_batch_that_is_traced_is_stamped_and_no_other(nbytes: int, thread: str) -> None:
+    with running() as engine:
+        engine.takes_ns = 50 * US
+        engine.commits(SMALL)
+        before, stamps = engine.now_ns, CommitStamps()
+        engine.committer.trace(stamps)
+        assert engine.commits(nbytes) == thread
+        assert (stamps.began_ns, stamps.ended_ns, stamps.sync_ns) == (before, before + 50 * US, 20 * US)
+        engine.commits(SMALL)
+        assert stamps.ended_ns == before + 50 * US
+        nothing = CommitStamps()
+        engine.committer.trace(nothing)
+        engine.submit_nothing()
+        engine.finish()
+        assert nothing.ended_ns == 0, "nothing was written for it"
+        engine.committer.trace(nothing)
+        engine.committer.trace(None)
+        engine.commits(SMALL)
+        assert nothing.ended_ns == 0
+        assert not engine.committer._measured.stamps
