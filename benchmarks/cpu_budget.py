@@ -16,7 +16,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +44,31 @@ WARM_UP = 300_000
 SWITCH_S = 0.0005
 
 
+@asynccontextmanager
+async def serving(folder: str) -> AsyncIterator[int]:
+    """A destination host over a journal, with a queue ``q``, on this loop; gives its port."""
+    clock = SystemClock()
+    journal = Journal(Path(folder) / "store", monotonic_ns=clock.monotonic_ns, entropy=entropy.token)
+    service = HostService(HostStorage(journal, journal.incarnation), clock, Config.from_values(), token=TOKEN)
+    await service.start(threaded=True)
+    _, port = await service.listen("127.0.0.1", PortRange(0, 0))
+    await service.destinations.create("queue", "q", {"consumerFlowLimit": -1}, False)
+    collect_seldom()
+    try:
+        yield port
+    finally:
+        await service.close()
+
+
 def host(pipe: Any, folder: str) -> None:
     """A destination host, listening; says its port and ends with its parent."""
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_S)
 
     async def serve() -> None:
-        clock = SystemClock()
-        journal = Journal(Path(folder) / "store", monotonic_ns=clock.monotonic_ns, entropy=entropy.token)
-        service = HostService(HostStorage(journal, journal.incarnation), clock, Config.from_values(), token=TOKEN)
-        await service.start(threaded=True)
-        _, port = await service.listen("127.0.0.1", PortRange(0, 0))
-        await service.destinations.create("queue", "q", {"consumerFlowLimit": -1}, False)
-        collect_seldom()
-        pipe.send(port)
-        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
-        await service.close()
+        async with serving(folder) as port:
+            pipe.send(port)
+            await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve())
@@ -88,7 +98,7 @@ class OneHost:
         """Nothing to give back."""
 
 
-def _connect(port: int) -> Connection:
+def connect_to(port: int) -> Connection:
     directory: Any = OneHost(port)
     connection = Connection(ConnectionCore(directory, Config.from_values(), client_id=None, io=IoThread.shared()))
     connection.start()
@@ -97,13 +107,13 @@ def _connect(port: int) -> Connection:
 
 def produce(pipe: Any, port: int, count: int, size: int) -> None:
     some = [os.urandom(size) for _ in range(1000)]
-    with _connect(port) as connection:
+    with connect_to(port) as connection:
         producer = connection.session().producer("q")
         _measured(pipe, lambda amount: producer.send_many(some[n % 1000] for n in range(amount)), count)
 
 
 def consume(pipe: Any, port: int, count: int, size: int) -> None:
-    with _connect(port) as connection:
+    with connect_to(port) as connection:
         consumer = connection.session(ack="client").consumer("q", prefetch=20_000)
 
         def work(amount: int) -> None:

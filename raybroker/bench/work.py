@@ -109,7 +109,7 @@ class _Sender:
         returned_ns = self._run.now_ns()
         self._note(intended_ns or sent_ns, sent_ns, returned_ns)
         if self._trace is not None and (intended_ns or sent_ns) >= self._run.measured_from_ns:
-            self.done.timeline.record(sent_ns, returned_ns, self._trace.take())
+            self.done.timeline.record(sent_ns, returned_ns, self._trace.take_last())
 
     def _settle(self) -> None:
         """Wait for the oldest batch in flight."""

@@ -189,7 +189,7 @@ class Worker(Protocol):
 
 
 class CommitStamps:
-    """When a batch was committed, monotonic; 0: not yet. ``sync_ns``: how long the sync of that took."""
+    """The times when the commit of a batch began and ended, monotonic; 0: not yet. ``sync_ns``: what its sync took."""
 
     __slots__ = ("began_ns", "ended_ns", "sync_ns")
 

@@ -50,7 +50,7 @@ class ProducerTrace:
             same = frame.clock == self._clock
             self._latest = TracedSend(self._written_ns, self._now_ns(), frame, same)
 
-    def take(self) -> TracedSend | None:
+    def take_last(self) -> TracedSend | None:
         """What is known of the last send, once; None: the host has told nothing, since it was refused or went in
         pieces."""
         latest, self._latest = self._latest, None

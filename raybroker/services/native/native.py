@@ -356,7 +356,7 @@ class NativeConnection:
 
     def _lost(self, error: BrokerError | None) -> None:
         self._watch.stop()
-        self._service.turn.traces.forget(self)
+        self._service.turn.traces.drop_connection(self)
         self._put_off.clear()
         if self._deadline is not None:
             self._deadline.cancel()

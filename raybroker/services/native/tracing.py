@@ -76,7 +76,7 @@ class SendTraces:
             now_ns,
         )
 
-    def forget(self, connection: object) -> None:
+    def drop_connection(self, connection: object) -> None:
         """A connection has ended: nobody is told."""
         for key in [key for key in self.open if key[0] is connection]:
             del self.open[key]

@@ -125,7 +125,7 @@ class SendTracedFrame(NamedTuple):
 
 
 class TracedFrame(NamedTuple):
-    """When what happened to the block of ``first_seq``, in nanoseconds of the monotonic clock of the host's machine.
+    """The times of the block of ``first_seq`` in its host, in nanoseconds of the monotonic clock there.
 
     clock         says which clock it is: the same number at the client means that it is the client's as well
     read_ns       the frame was read

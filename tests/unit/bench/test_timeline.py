@@ -76,12 +76,12 @@ def test_a_trace_tells_of_the_last_send_once_and_of_no_other() -> None:
     trace = ProducerTrace(lambda: next(times))
     trace.frame(1, 0, 7, b"block")
     trace.heard(traced().host._replace(first_seq=6, clock=monotonic_clock()))
-    assert trace.take() is None
+    assert trace.take_last() is None
     trace.heard(traced().host._replace(clock=monotonic_clock()))
-    found = trace.take()
+    found = trace.take_last()
     assert found is not None
     assert (found.written_ns, found.heard_ns, found.same_clock) == (10, 20, True)
-    assert trace.take() is None
+    assert trace.take_last() is None
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -105,9 +105,9 @@ def test_a_send_that_is_refused_is_not_traced_and_leaves_nothing_behind() -> Non
         trace = trace_of(producer)
         with pytest.raises(BrokerError):
             producer.send(bytes(100))
-        assert trace.take() is None
+        assert trace.take_last() is None
         producer.send(b"x")
-        assert trace.take() is not None
+        assert trace.take_last() is not None
         unnamed = connection.session().producer()
         with pytest.raises(IllegalStateError, match="cannot be traced"):
             trace_of(unnamed)
