@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from raybroker.client.connection.shared_body import SharedBody
@@ -134,6 +134,42 @@ class ReceivedDelivery:
         self.offsets = block.offsets()
         self.view = block.view
         self.kind = block.kind if block.uniform else -1
+
+
+class MessageRun(NamedTuple):
+    """Messages that follow each other in the block in which they came: those with indexes ``start`` to ``end`` - 1.
+
+    ``attempt``: how often they were delivered; ``view``: the bytes in which their bodies lie, from ``offsets[index]``
+    to ``offsets[index + 1]``.
+    """
+
+    block: Block
+    start: int
+    end: int
+    attempt: int
+    view: memoryview
+    offsets: Sequence[int]
+
+
+def runs_of(messages: Sequence[Message]) -> list[MessageRun]:
+    """All messages in their order, as runs."""
+    found: list[MessageRun] = []
+    first, delivery, start, end = 0, None, 0, 0
+    for place, message in enumerate(messages):
+        if message._delivery is delivery and message._index == end:
+            end += 1
+            continue
+        if place > first:
+            found.append(_run(messages[first], start, end))
+        first, delivery, start, end = place, message._delivery, message._index, message._index + 1
+    if messages:
+        found.append(_run(messages[first], start, end))
+    return found
+
+
+def _run(message: Message, start: int, end: int) -> MessageRun:
+    delivery = message._delivery
+    return MessageRun(delivery.block, start, end, delivery.attempt, delivery.view, delivery.offsets)
 
 
 class Message:
