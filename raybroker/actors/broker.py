@@ -27,6 +27,7 @@ from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.connection_services import AskedActor, FreePorts, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
+from raybroker.actors.given_bodies import bodies_of_this_process
 from raybroker.actors.heartbeats import Signs
 from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker, OwnBroker
@@ -868,6 +869,21 @@ class BrokerActor:
     async def object_keeper(self) -> Any:
         """The actor that owns copies of large bodies."""
         return await in_daemon_thread(keeper_of_this_broker)
+
+    async def host_actor(self, key: str) -> Any:
+        """The actor in whose process a host is, for bodies that are given to that by reference."""
+        found = next((host for host in self._broker.registry.hosts if host.key == key), None)
+        if found is None:
+            raise ConnectionLostError(f"host {key} does not serve here")
+        return found.actor if isinstance(found, RemoteHost) else runtime.own_actor()
+
+    async def hold_body(self, token: str, key: str, refs: list[Any]) -> None:
+        """Keep the reference of a body for a host in this process; see DestinationHost."""
+        bodies_of_this_process().hold(token, key, refs[0])
+
+    async def find_body(self, key: str) -> list[Any]:
+        """The reference of a body that this process owns; empty when it does not."""
+        return bodies_of_this_process().find(key)
 
     async def pids(self) -> dict[str, int]:
         """Process ids of the broker and its hosts, for tests and operators."""

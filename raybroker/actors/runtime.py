@@ -373,6 +373,11 @@ def create_new_actor(cls: type, *args: Any, name: str, concurrency: int | None =
         return None
 
 
+def own_actor() -> Any:
+    """The handle of the actor that runs here."""
+    return ray.get_runtime_context().current_actor
+
+
 def was_restarted() -> bool:
     """Whether Ray has started the actor that runs here again."""
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
@@ -427,6 +432,14 @@ def object_of(ref: Any, timeout_s: float) -> Any:
     try:
         return ray.get(ref, timeout=timeout_s)
     except RayError as error:
+        raise translated(error, timeout_s=timeout_s) from None
+
+
+def object_in_thread(ref: Any, timeout_s: float) -> Any:
+    """Do what :func:`object_of` does, in a thread beside the loop of an actor, which Ray warns of a blocking get."""
+    try:
+        return ref.future().result(timeout_s)
+    except (RayError, TimeoutError) as error:
         raise translated(error, timeout_s=timeout_s) from None
 
 

@@ -83,6 +83,9 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "compression_threshold": Argument(
         or_none(whole(0, INT_MAX)), f"a whole number of bytes, 0 to {INT_MAX} (never), or None for the default"
     ),
+    "reference_threshold": Argument(
+        or_none(whole(-1, INT_MAX)), f"-1 (never) to {INT_MAX} bytes, or None for the default"
+    ),
     "fire_and_forget": Argument(truth, TRUTH),
     "disable_message_id": Argument(truth, TRUTH),
     "disable_message_timestamp": Argument(truth, TRUTH),

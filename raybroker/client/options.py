@@ -71,6 +71,9 @@ class ProducerOptions(TypedDict, total=False):
     """"pickle": bodies may be any objects."""
     compression_threshold: int | None
     """Bytes above which a body is compressed, see DefaultCompressionThreshold."""
+    reference_threshold: int | None
+    """Bytes of arrays and tables above which a body goes by reference, see raybroker.producer.reference_bytes; -1:
+    none does that is not asked for."""
     disable_message_id: bool
     """The property of the producer: who receives a message sees no id."""
     disable_message_timestamp: bool

@@ -36,7 +36,7 @@ from raybroker.content.headers import (
     pack_fields,
     times,
 )
-from raybroker.model.blocks.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX, HEAD_BYTES, LONE_BYTES_MAX, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import parted
 from raybroker.model.naming import names
@@ -153,10 +153,10 @@ def dead_block(
     """The messages of ``mask`` as a new block for where the dead go; ``truncate`` cuts bodies unless one objects.
 
     Headers that leave no room lose the history and the comments of what is written here, never anything of their own;
-    a block that would become too large loses all bodies.
+    a block that would become too large loses all bodies, which one message alone does not.
     """
     rows = _dying(block, mask, death, now_ms, lambda wish: truncate if wish is None else wish)
-    if rows.nbytes > BLOCK_BYTES_MAX:
+    if rows.nbytes > (LONE_BYTES_MAX if mask.bit_count() == 1 else BLOCK_BYTES_MAX):
         rows = _dying(block, mask, death, now_ms, lambda wish: True)
     return rows.encode(producer, first_seq, block.timestamp_ms, block.persistent)
 

@@ -5,6 +5,7 @@
     time, timedelta     else with its offset from UTC
     UUID, Decimal       exactly, also Decimal("NaN") and trailing zeros
     numpy arrays        raw, without a copy on the receiving side; numpy scalars alike (``arrays.py``)
+    tables of Arrow     and record batches, as a stream of Arrow's IPC format (``arrow_tables.py``)
     dataclasses         as their class where its module is imported, else as a dict (``dataclass_values.py``)
 
 Nothing received may name code to run, so what else a class of the application adds stays behind: a subclass of str,
@@ -24,11 +25,11 @@ from typing import Any, Final
 
 import msgpack
 
-from raybroker.content import arrays
+from raybroker.content import arrays, arrow_tables
 from raybroker.content.dataclass_values import described, is_dataclass_value, rebuilt
 from raybroker.model.blocks.record import Buffer
 
-TUPLE, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, SCALAR, ARRAY, DATACLASS = range(1, 11)
+TUPLE, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, SCALAR, ARRAY, DATACLASS, ARROW = range(1, 12)
 """Codes of the extension types."""
 
 TUPLES_MAX: Final = 32
@@ -61,6 +62,8 @@ def _extended(value: Any, *, exact: bool, depth: int) -> Any:
         return _nested(TUPLE, list(value), exact=exact, depth=depth)
     if arrays.is_array(value):
         return msgpack.ExtType(ARRAY, b"".join(arrays.pack_array(value)))
+    if arrow_tables.is_table(value):
+        return msgpack.ExtType(ARROW, b"".join(arrow_tables.pack_table(value)))
     if arrays.is_scalar(value):
         return msgpack.ExtType(SCALAR, arrays.pack_scalar(value))
     if exact:
@@ -153,6 +156,7 @@ _UNPACKERS: Final[dict[int, Callable[[Any], Any]]] = {
     DECIMAL: _unpack_decimal,
     SCALAR: arrays.unpack_scalar,
     ARRAY: arrays.unpack_array,
+    ARROW: arrow_tables.unpack_table,
 }
 
 

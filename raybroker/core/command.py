@@ -55,6 +55,7 @@ class Send(NamedTuple):
                 Not for blocks of a transaction. Raises InvalidDestinationError when that delivery queue is gone
     barred      why the host has no memory for it: then what is not held already is refused; "" it has
     heads       header bytes of each message, where the destination limits them; None: maximumMessageSize does not count
+    referred    its one body came by reference, for which there is a limit of its own
     """
 
     attachment: int
@@ -75,6 +76,7 @@ class Send(NamedTuple):
     turned_away: str = ""
     barred: str = ""
     heads: Sequence[int] | None = None
+    referred: bool = False
 
 
 class AttachConsumer(NamedTuple):

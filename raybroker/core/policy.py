@@ -14,9 +14,12 @@ class DestinationPolicy:
     """One object for as long as the destination is there; an update changes it.
 
     message_bytes_max  largest message that the host takes; -1: the attribute alone holds
+    reference_bytes_max  so of one whose body comes by reference, for which ``reference_limits`` hold in place of
+                       ``limits``
     limits             what arriving messages are held against
-    own_limits         what the host's own sends are held against: nobody waits for them to fit, so that FLOW_CONTROL
-                       keeps them out of a full destination as REJECT_NEWEST does
+    own_limits         what the host's own sends are held against, whose bodies may have come by reference: nobody
+                       waits for them to fit, so that FLOW_CONTROL keeps them out of a full destination as REJECT_NEWEST
+                       does
     removing           why messages are discarded when a limit is exceeded; None: none are
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
@@ -41,17 +44,20 @@ class DestinationPolicy:
         "own_limits",
         "paused",
         "paused_since",
+        "reference_bytes_max",
+        "reference_limits",
         "removing",
         "rollbacks_max",
     )
 
     attributes: DestinationAttributes
     limits: DestinationLimits
+    reference_limits: DestinationLimits
     own_limits: DestinationLimits
     removing: str | None
 
     def __init__(self, attributes: DestinationAttributes) -> None:
-        self.message_bytes_max = -1
+        self.message_bytes_max = self.reference_bytes_max = -1
         self.auto_created_bytes: int | None = None
         self.rollbacks_max = 0
         self.paused: dict[str, int] = {}
@@ -62,9 +68,12 @@ class DestinationPolicy:
     def update(self, attributes: DestinationAttributes) -> None:
         """New attributes hold from now on."""
         self.attributes = attributes
-        self.limits = self.own_limits = limits_of(attributes, self.message_bytes_max, self.auto_created_bytes)
+        self.limits = limits_of(attributes, self.message_bytes_max, self.auto_created_bytes)
+        self.reference_limits = self.own_limits = limits_of(
+            attributes, self.reference_bytes_max, self.auto_created_bytes, "raybroker.reference.max_size"
+        )
         if attributes.limitBehavior == "FLOW_CONTROL":
-            self.own_limits = self.limits._replace(
+            self.own_limits = self.own_limits._replace(
                 messages_max=attributes.maxNumMsgs, bytes_max=attributes.maxTotalMsgBytes
             )
         self.named_causes = causes.parse_limits(attributes.redeliveryLimitByCause)
@@ -76,10 +85,16 @@ class DestinationPolicy:
         self.batch_wait_ms = batch_wait_ms(attributes)
 
     def set_host_limits(
-        self, *, message_bytes_max: int, rollbacks_max: int, auto_created_bytes: int | None = None
+        self,
+        *,
+        message_bytes_max: int,
+        rollbacks_max: int,
+        auto_created_bytes: int | None = None,
+        reference_bytes_max: int = -1,
     ) -> None:
         """What the host adds to the attributes holds from now on; ``auto_created_bytes`` of :func:`limits_of`."""
         self.message_bytes_max, self.rollbacks_max = message_bytes_max, rollbacks_max
+        self.reference_bytes_max = reference_bytes_max
         self.auto_created_bytes = auto_created_bytes
         self.update(self.attributes)
 

@@ -61,7 +61,19 @@ from raybroker.engine.path.observers import Observers
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.path.producer_signals import ProducerSignals
 from raybroker.engine.path.wakeups import Durations, WakeupRetries, Wakeups
-from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Fault, Forward, Memory, Peer, Store, Worker
+from raybroker.engine.ports import (
+    BodyStore,
+    Clock,
+    Codec,
+    Committer,
+    Fault,
+    Forward,
+    Memory,
+    Peer,
+    Store,
+    TakeBody,
+    Worker,
+)
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.connection_requests import ConnectionRequests, ProducerRequests
@@ -104,6 +116,7 @@ class BodyPlaces:
     memory  what is protected by memory levels; None: nothing is
     paging  where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
     bodies  where large bodies are, and ``worker`` who writes and reads them; None: they come whole
+    given   large bodies that come by reference; None: none do
     """
 
     memory: Memory | None = None
@@ -111,6 +124,7 @@ class BodyPlaces:
     buffer_bytes: int = 0
     bodies: BodyStore | None = None
     worker: Worker | None = None
+    given: TakeBody | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +229,7 @@ class Host:
             self.codec,
             self._halting,
         )
-        self._bodies = LargeBodies(self.registry, self.blocks, places.bodies, places.worker)
+        self._bodies = LargeBodies(self.registry, self.blocks, places.bodies, places.worker, places.given)
 
     def _compose_pools(self) -> None:
         """What holds messages against limits that destinations share."""
@@ -303,7 +317,7 @@ class Host:
             self.schedules,
             self.baselines,
             broker=self._broker,
-            paged_bytes=self.cache.paged_bytes_of,
+            bytes_elsewhere=self.cache.bytes_elsewhere,
         )
         self.quarantine = Quarantine(
             self.executor,
@@ -390,7 +404,7 @@ class Host:
             self.transactions,
             self._blocked,
             operations,
-            self._bodies.take_body,
+            self._bodies.give_body,
             self._bodies.writable,
             (self.watch.left, self._bodies.left),
             self.temporary.lost,

@@ -47,6 +47,7 @@ class LiveSettings:
         """Give the settings to a destination, which reads no configuration itself."""
         destination.policy.set_host_limits(
             message_bytes_max=self.message_bytes_max,
+            reference_bytes_max=self._config["raybroker.reference.max_size"],
             rollbacks_max=self._config["imq.transaction.message.maxConsecutiveRollbacks"],
             auto_created_bytes=(
                 self._config["imq.autocreate.destination.maxBytesPerMsg"] if destination.reap_ms is not None else None

@@ -179,6 +179,26 @@ class BodyStore(Protocol):
         ...
 
 
+class GivenBody(Protocol):
+    """A body that a process of the same Ray has given to this one by reference; in any thread, one at a time."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its pieces in order; raises BrokerError when it cannot be had."""
+        ...
+
+    def owned(self) -> LargeBody:
+        """A copy that lasts as long as this process refers to it, whoever else ends; raises BrokerError."""
+        ...
+
+
+TakeBody = Callable[[str], GivenBody]
+"""The body that was given to this process under a token, once, in any thread; raises IllegalStateError when it is not
+there, and BrokerError when it cannot be had."""
+
+
 class Worker(Protocol):
     """Does one thing after the other outside of the engine's thread, because it waits for a disk."""
 

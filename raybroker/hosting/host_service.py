@@ -23,7 +23,7 @@ from raybroker.engine.measuring.disk_alarm import DiskAlarm
 from raybroker.engine.measuring.slow_store import SlowStoreLog
 from raybroker.engine.memory.pager import PageFiles
 from raybroker.engine.path.committer import EngineCalls, InlineCommitter, ThreadCommitter
-from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, LogCopies, Notice, Store
+from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, LogCopies, Notice, Store, TakeBody
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.disk_worker import DiskWorker
 from raybroker.hosting.durable import Changes
@@ -95,6 +95,7 @@ class HostStorage:
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
     disk    the directory whose disk may become full; None: the store is on none of this machine
     copies  of the store's log on other nodes; None: there are none
+    given   large bodies that come by reference; None: none do
     """
 
     store: Store
@@ -103,6 +104,7 @@ class HostStorage:
     paging: Callable[[Post], PageFiles] | None = None
     disk: Path | None = None
     copies: LogCopies | None = None
+    given: TakeBody | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,7 @@ class HostService(HostPort):
                 message_buffer_bytes(self._config, broker.hosts()),
                 storage.bodies,
                 self._worker,
+                storage.given,
             ),
             surroundings=Surroundings(
                 idle=self._idle,

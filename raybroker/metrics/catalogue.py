@@ -242,6 +242,9 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("message_buffer_bytes", "bytes", "Bodies kept in memory of messages that are not stored."),
     _gauge("message_buffer_limit_bytes", "bytes", "Where bodies of messages that are not stored begin to be paged."),
     _gauge("paged_bytes", "bytes", "Bodies in paging files."),
+    _gauge("reference_bytes", "bytes",
+           "Bodies by reference of messages that are not stored, in the object store of Ray; those of others are in "
+           "the store."),
     _gauge("paging_failing", "", "Hosts whose paging files cannot be written: bodies stay in memory."),
     _counter("paged_out_messages_total", "messages", "Messages whose bodies went to paging files."),
     _counter("paged_out_bytes_total", "bytes", "Bytes that went to paging files, before they were compressed."),

@@ -17,6 +17,13 @@ A block is read, checked and written whole, so a larger one would stall everybod
 raises MessageTooLargeError and nothing is stored.
 """
 
+REFERENCE_BYTES_MAX: Final = 2048 * MIB
+"""Largest body of one message that goes by reference, however ``raybroker.reference.max_size`` is set.
+
+Nobody reads it whole: it goes from the object store of Ray to a file, and from there in pieces.  Sizes in the block
+format have 32 bits.  At the edge: the send raises MessageTooLargeError and nothing is stored.
+"""
+
 MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
 """Largest encoded headers (properties, correlation id, …) of one message.
 

@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import numpy
+import pyarrow
 import pytest
 
 import raybroker as rb
@@ -72,6 +73,79 @@ def test_a_body_is_read_without_a_copy_after_its_producer_has_died(queue: rb.Con
     assert not second.body.flags.writeable
     copy = pickle.loads(pickle.dumps(first))  # For another process: with all of its body.
     assert (copy.body["x"] == array_of(1)).all()
+
+
+def test_a_body_that_is_not_persistent_is_its_hosts(queue: rb.Connection) -> None:
+    @ray.remote(num_cpus=0, max_restarts=0)
+    class Producer:
+        def send(self) -> int:
+            with rb.connect() as connection:
+                producer = connection.session().producer("tensors", persistent=False)
+                producer.send(rb.ref({"x": array_of(5), "label": "dog"}))
+                producer.send(rb.ref(array_of(6)))
+            return os.getpid()
+
+    pid = ray.get(Producer.remote().send.remote())
+    os.kill(pid, signal.SIGKILL)
+    admin = queue.admin()
+    until(lambda: admin.query_destination("queue", "tensors")["messages"] == 2, "they are not there", timeout_s=60)
+    assert admin.query_destination("queue", "tensors")["reference_bytes"] > 2 * SIZE
+    session = queue.session(ack="client")
+    first = session.consumer("tensors", prefetch=1).receive(30)
+    assert first is not None
+    assert is_shared(first)
+    assert (first.body["x"] == array_of(5)).all()
+    assert not first.body["x"].flags.owndata
+    first.acknowledge()
+    session.close()
+    with rb.connect() as elsewhere:
+        elsewhere._core.channels.objects = None  # As for a client outside of Ray: it reads from the host, in pieces.
+        second = elsewhere.session(ack="client").receive("tensors", timeout=30)
+        assert second is not None
+        assert not is_shared(second)
+        assert (second.body == array_of(6)).all()
+        second.acknowledge()
+    until(
+        lambda: admin.query_destination("queue", "tensors")["reference_bytes"] == 0,
+        "something refers to a body that nobody needs",
+        timeout_s=60,
+    )
+    assert (first.body["x"] == array_of(5)).all(), "whoever has it keeps it"
+
+
+def test_large_bodies_of_a_producer_go_by_reference_without_being_asked(queue: rb.Connection) -> None:
+    table = pyarrow.table({"n": numpy.arange(500_000), "x": numpy.zeros(500_000)})
+    session = queue.session()
+    producer = session.producer("tensors", reference_threshold=3_000_000, persistent=False)
+    bodies = [array_of(7), table, numpy.zeros(2_000_000, numpy.uint8), "text"]
+    for body in bodies:
+        producer.send(body)
+    consumer = session.consumer("tensors")
+    found: list[Any] = [consumer.receive(30) for _ in bodies]
+    assert [is_shared(message) for message in found[:3]] == [True, True, False]
+    assert (found[0].body == bodies[0]).all()
+    assert found[1].body.equals(table)
+    assert (found[2].body == bodies[2]).all()
+    assert found[3].body == "text"
+
+
+def test_a_body_by_reference_may_be_larger_than_others(queue: rb.Connection) -> None:
+    admin, producer = queue.admin(), queue.session().producer("tensors")
+    consumer = queue.session().consumer("tensors")
+    admin.update_broker({"imq.message.max_size": "2m"})
+    try:
+        with pytest.raises(rb.errors.MessageTooLargeError, match=r"imq\.message\.max_size"):
+            producer.send(array_of(8))
+        for persistent in (True, False):
+            producer.send(rb.ref(array_of(8)), persistent=persistent)
+            message = consumer.receive(30)
+            assert message is not None
+            assert (message.body == array_of(8)).all()
+        admin.update_broker({"raybroker.reference.max_size": "4m"})
+        with pytest.raises(rb.errors.MessageTooLargeError, match=r"raybroker\.reference\.max_size=4194304"):
+            producer.send(rb.ref(array_of(8)))
+    finally:
+        admin.update_broker({"imq.message.max_size": "70m", "raybroker.reference.max_size": "512m"})
 
 
 def test_the_example(cluster: Any) -> None:

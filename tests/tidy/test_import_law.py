@@ -68,8 +68,8 @@ LAWS: dict[str, Law] = {
     "actors": law(_BELOW_ACTORS, "ray"),
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model system tabular", "ray pyarrow"),
-    # What Ray Data and Spark have alike, and so without either.
-    "tabular": law("client model system", "pyarrow"),
+    # What Ray Data and Spark have alike, and so without either. Columns are made of blocks, by what is inside of them.
+    "tabular": law("client content model system", "pyarrow"),
     # Ray Serve's task processors: its classes, over the handles. Replicas are Serve's own, and no actor is made here.
     "serve": law("client content model system transport", "ray"),
     # The source and the sink of Spark, for pipelines outside Ray.
@@ -127,6 +127,10 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/loopback.py": (law("engine store services hosting broker"), "a whole broker in one process"),
     "raybroker/client/producer/bodies/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/content/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
+    "raybroker/content/arrow_tables.py": (
+        law("", "numpy pyarrow"),
+        "tables of Arrow come back as such, where pyarrow is installed",
+    ),
     "raybroker/services/rest/models.py": (law("", "pydantic typing_extensions"), "models check and describe"),
     "raybroker/services/rest/openapi.py": (law("", "pydantic"), "the description is made from the models"),
     "raybroker/services/administration/application.py": (law("", "starlette"), "requests of HTTP"),

@@ -34,6 +34,7 @@ def expected() -> dict[str, str]:
     assert listener.CONCURRENCY_MAX == pool.INSTANCES_MAX
     return {
         "body of one message": f"{bounds.MESSAGE_BYTES_MAX // MIB} MiB",
+        "body of one message by reference": f"{SETTINGS['broker', 'raybroker.reference.max_size'].default // MIB} MiB",  # type: ignore[operator]
         "headers and properties of one message": f"{bounds.MESSAGE_HEADERS_BYTES_MAX // KIB} KiB",
         "properties of one message": f"{headers.PROPERTIES_MAX:,}",
         "lists and maps inside each other in a body": f"{bodies.NESTING_MAX:,} deep",

@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
+from raybroker.actors.given_bodies import bodies_of_this_process
 from raybroker.actors.hosts.heartbeat_replies import HeartbeatReplies
 from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.actors.standby import assignment
@@ -162,6 +163,7 @@ class DataPlane(threading.Thread):
                     self._paging(),
                     Path(self.spec.directory) if isinstance(store, Journal) or self.copy is not None else None,
                     store if isinstance(store, ReplicatedStore) else None,
+                    bodies_of_this_process().take_body,
                 ),
                 SystemClock(),
                 self.config,
@@ -463,6 +465,14 @@ class DestinationHost:
         """The process id and where pings go, at once, whatever the data socket has to do."""
         plane = self._begun()
         return os.getpid(), await self._heartbeat_replies.address(plane.spec.config["raybroker.data.ports"])
+
+    async def hold_body(self, token: str, key: str, refs: list[Any]) -> None:
+        """Keep the reference of a body, until the host is told its token over the connection of its message."""
+        bodies_of_this_process().hold(token, key, refs[0])
+
+    async def find_body(self, key: str) -> list[Any]:
+        """The reference of a body that this process owns; empty when it does not."""
+        return bodies_of_this_process().find(key)
 
     async def call_role(self, role: str, method: str, *args: Any) -> Any:
         """Call a method of one of the roles of hosting.host_port.HostPort by name."""

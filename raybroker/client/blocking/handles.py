@@ -58,7 +58,7 @@ from raybroker.client.options import (
     with_options,
 )
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
-from raybroker.client.producer.bodies.body_reference import BodyReference, given_by_reference
+from raybroker.client.producer.bodies.body_reference import BodyReference, given_by_reference, reference_bytes
 from raybroker.client.producer.bodies.header_hints import HeaderHints
 from raybroker.client.producer.header_overrides import OverriddenOptions, common_options
 from raybroker.client.producer.members.unnamed import AnyProducer, OwnProducer, UnnamedProducer
@@ -79,6 +79,7 @@ from raybroker.client.session.request import Requests, answering, options_of_req
 from raybroker.client.session.session import Ack, SessionCore, session_mode
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.client.session.xa import Xa, XaTransactions
+from raybroker.content.scattered import bytes_in
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NoXaError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -713,6 +714,7 @@ class Producer(ProducerBase, HeaderHints):
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
         self._made = made
+        self._reference_bytes = reference_bytes(made[1], core._connection.attributes)
 
     @with_options(SendOptions)
     def send(
@@ -734,9 +736,10 @@ class Producer(ProducerBase, HeaderHints):
         destination  where to, for a producer that was made without; IllegalStateError for another
         options      see :class:`raybroker.SendOptions`; what a message does not say is the producer's
         """
-        if type(body) is BodyReference:
-            body, properties = given_by_reference(body, properties, self._core._connection.channels.objects)
         plan = take_plan(options) if options and not OF_SCHEDULES.isdisjoint(options) else None
+        if type(body) is BodyReference or 0 <= self._reference_bytes < bytes_in(body):
+            objects = self._core._connection.channels.objects if plan is None else None
+            body, properties = given_by_reference(body, properties, objects)
         header, shared = self._common.find(self._core.shared, properties, options, destination)
         target = self._own if destination is None else None
         if target is None:
@@ -805,7 +808,7 @@ class Producer(ProducerBase, HeaderHints):
                   counted by ``refused``, logged, and told to ``connection.on_event``. It waits for room as
                   ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
-        if type(body) is BodyReference:
+        if type(body) is BodyReference or 0 <= self._reference_bytes < bytes_in(body):
             body, properties = given_by_reference(body, properties, self._core._connection.channels.objects)
         header, shared = self._common.find(self._core.shared, properties, options, destination)
         target = self._own if destination is None else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
 from raybroker.client.cluster.directory import DestinationPlace
-from raybroker.client.connection.shared_body import SharedObjects, bytes_in
+from raybroker.client.connection.shared_body import SharedObject, SharedObjects
 from raybroker.client.ways.host_way import way_to_host
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.naming.names import check_cluster_name
@@ -52,28 +52,54 @@ def actor_life(holder: object) -> Any:
 
 
 class RayObjects:
-    """Bodies in the object store of Ray. Their keys are the broker whose keeper has a copy, and an unguessable word."""
+    """Bodies in the object store of Ray. Their keys are the broker whose keeper has a copy of a persistent one, and an
+    unguessable word."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._ray = _runtime()
         self._keepers: dict[str, Any] = {}
+        self._hosts: dict[str, Any] = {}
+        """Key of a host → the actor whose process it is in."""
         self._nearest = ""
         """The broker of this node, or the first."""
 
-    def share(self, value: Any) -> str:
-        """See SharedObjects. The keeper makes its own copy meanwhile: nobody waits for it."""
+    def share(self, value: Any) -> SharedObject | None:
+        """See SharedObjects."""
         if not self._nearest and (brokers := list(self._ray.brokers_of(self._cluster))):
             self._nearest = _nearest(self._ray, self._cluster, brokers)
-        broker = self._nearest
-        key = f"{broker}/{random_bytes(KEY_BYTES).hex()}"
+        key = f"{self._nearest}/{random_bytes(KEY_BYTES).hex()}"
         try:
-            held = self._ray.put_object(value)
-            self._ray.begin(self._keeper(broker).keep, key, [held], bytes_in(value), failed=self._not_kept)
-        except BrokerError:  # The body comes from its host.
-            self._not_kept()
-            return ""
-        return key
+            return SharedObject(key, self._ray.put_object(value))
+        except BrokerError:  # It is a plain body.
+            return None
+
+    async def give(self, shared: SharedObject, host: str, nbytes: int, persistent: bool) -> str:
+        """See SharedObjects."""
+        return await in_daemon_thread(self._give, shared, host, nbytes, persistent)
+
+    def _give(self, shared: SharedObject, host: str, nbytes: int, persistent: bool) -> str:
+        """The keeper makes its own copy for consumers of a persistent message meanwhile: nobody waits for it."""
+        token = random_bytes(KEY_BYTES).hex()
+        if persistent:
+            try:
+                keep = self._keeper(shared.key.partition("/")[0]).keep
+                self._ray.begin(keep, shared.key, [shared.held], nbytes, failed=self._not_kept)
+            except BrokerError:  # The body comes from its host.
+                self._not_kept()
+        try:
+            self._ray.call_blocking(self._host(host).hold_body, token, shared.key, [shared.held])
+        except BrokerError:
+            self._hosts.pop(host, None)
+            raise
+        return token
+
+    def _host(self, key: str) -> Any:
+        """The actor of a host: that of its process, or its broker."""
+        found = self._hosts.get(key)
+        if found is None:
+            found = self._hosts[key] = self._ray.call_blocking(self._broker(key.partition("/")[0]).host_actor, key)
+        return found
 
     def _not_kept(self) -> None:
         """A keeper has ended, or its broker: the next body is shared by one that is found anew."""
@@ -83,23 +109,28 @@ class RayObjects:
     def _keeper(self, broker: str) -> Any:
         found = self._keepers.get(broker)
         if found is None:
-            actor = self._ray.find_broker(self._cluster, broker)
-            if actor is None:
-                raise BrokerGoneError(f"broker {broker} of cluster {self._cluster!r} is not running")
-            found = self._keepers[broker] = self._ray.call_blocking(actor.object_keeper)
+            found = self._keepers[broker] = self._ray.call_blocking(self._broker(broker).object_keeper)
         return found
 
-    async def find(self, key: str) -> Any:
-        """See SharedObjects."""
-        return await in_daemon_thread(self._find, key)
+    def _broker(self, name: str) -> Any:
+        actor = self._ray.find_broker(self._cluster, name)
+        if actor is None:
+            raise BrokerGoneError(f"broker {name} of cluster {self._cluster!r} is not running")
+        return actor
 
-    def _find(self, key: str) -> Any:
+    async def find(self, key: str, host: str, persistent: bool) -> Any:
+        """See SharedObjects."""
+        return await in_daemon_thread(self._find, key, host, persistent)
+
+    def _find(self, key: str, host: str, persistent: bool) -> Any:
         broker = key.partition("/")[0]
         try:
-            refs = self._ray.call_blocking(self._keeper(broker).find, key, timeout_s=FIND_TIMEOUT_S)
+            who = self._keeper(broker).find if persistent else self._host(host).find_body
+            refs = self._ray.call_blocking(who, key, timeout_s=FIND_TIMEOUT_S)
             return self._ray.object_of(refs[0], FIND_TIMEOUT_S) if refs else None
         except BrokerError:  # The body comes from its host.
             self._keepers.pop(broker, None)
+            self._hosts.pop(host, None)
             return None
 
     def resolve(self, value: Any) -> Any:
@@ -154,7 +185,7 @@ class RayCalls:
 def shared_objects(cluster: str) -> SharedObjects:
     """The object store of the Ray that a cluster is in; this process has joined it."""
     found = RayObjects(cluster)
-    return SharedObjects(found.share, found.find, found.resolve)
+    return SharedObjects(found.share, found.give, found.find, found.resolve)
 
 
 def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:

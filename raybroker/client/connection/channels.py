@@ -127,7 +127,7 @@ class Channels:
                 except ConnectionEndedError as error:
                     self.ended.by(error)
                     raise
-                channel.large.objects = self.objects
+                channel.large.objects, channel.large.host = self.objects, place.key.partition("@")[0]
                 if self._sockets is not None:
                     channel.link.serve_directly(self._sockets)
                 self._channels[place.key] = channel

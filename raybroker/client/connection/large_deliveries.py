@@ -57,6 +57,8 @@ class LargeDeliveries:
         self._bodies = room
         self.objects: SharedObjects | None = None
         """Where bodies may be as well, for whom reading them there costs nothing."""
+        self.host = ""
+        """Key of the host, among the processes of Ray."""
         self._room = asyncio.Semaphore(PIECES_WAITING_MAX)
         """For pieces that are asked for and not answered."""
 
@@ -116,7 +118,7 @@ class LargeDeliveries:
     async def _read_in_room(self, frame: wire.DeliverLargeFrame) -> None:
         """Give the block its body; it stays without when the host does not have it any more."""
         bodies, block = self._bodies, frame.block
-        shared = await shared_body(self.objects, block)
+        shared = await shared_body(self.objects, block, self.host)
         if shared is not None:
             block.large = shared
             return

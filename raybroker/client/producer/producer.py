@@ -15,11 +15,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.endpoint import Endpoint
+from raybroker.client.connection.shared_body import ReferredBody
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import fulfil
 from raybroker.client.producer.bodies.block_split import pieces
@@ -161,11 +162,14 @@ class ProducerCore(Endpoint):
         """
         if self._connection.io.unusable:
             self._connection.io.require_usable()
-        kind, data = self.encode(body)
-        if len(data) > self._connection.message_bytes_max:
-            raise too_large(len(data), self._connection.message_bytes_max)
-        if header:
-            kind, data, header = compressed(kind, data, header)
+        if type(body) is ReferredBody:
+            kind, data = body.kind, cast(bytes, body)
+        else:
+            kind, data = self.encode(body)
+            if len(data) > self._connection.message_bytes_max:
+                raise too_large(len(data), self._connection.message_bytes_max)
+            if header:
+                kind, data, header = compressed(kind, data, header)
         with self._lock:
             state, room = self._state, self._room
             # Nearly all messages find room, and no credit or rate to be held back for.

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from concurrent.futures import Future
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.content.headers import id_prefix
@@ -175,7 +175,8 @@ class Batch:
         first = kinds[0]
         uniform = kinds.count(first) == self.count
         if self.count == 1 and len(self.bodies[0]) > LARGE_BODY_BYTES:
-            self.large = WholeBody(self.bodies[0])
+            body: Any = self.bodies[0]
+            self.large = body if isinstance(body, WholeBody) else WholeBody(body)
         self.data = encode_block(
             self.bodies,
             producer=producer,

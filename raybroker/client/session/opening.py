@@ -93,6 +93,7 @@ def producer(core: SessionCore, destination: object, options: ProducerOptions) -
     check_arguments(disable_message_id=nameless, disable_message_timestamp=timeless)
     threshold = options.get("compression_threshold")
     check_arguments(compression_threshold=threshold)
+    check_arguments(reference_threshold=options.get("reference_threshold"))
     shared, pickles = producer_shared(core.connection.attributes, options, core.owner)
     shared = shared._replace(named=not nameless, stamped=not timeless)
     encode = body_encoder(core.connection, pickles=pickles, threshold_bytes=threshold)

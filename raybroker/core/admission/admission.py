@@ -118,7 +118,11 @@ class Admission:
         if before:
             held_messages += before.bit_count()
             held_bytes += sum(pk.chosen(command.sizes, before))
-        own, works = self._policy.limits, self._works.enabled and command.columns.works is not None
+        policy = self._policy
+        own, works = (
+            policy.reference_limits if command.referred else policy.limits,
+            self._works.enabled and command.columns.works is not None,
+        )
         account = self._policy.account if command.attachment else None
         if account is not None and command.turned_away:
             some = list(pk.runs_of(offered))

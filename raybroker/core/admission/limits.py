@@ -59,10 +59,13 @@ class DestinationLimits(NamedTuple):
 
 
 def limits_of(
-    attributes: DestinationAttributes, host_bytes_max: int, auto_created_bytes: int | None = None
+    attributes: DestinationAttributes,
+    host_bytes_max: int,
+    auto_created_bytes: int | None = None,
+    host_bytes_from: str = "imq.message.max_size",
 ) -> DestinationLimits:
     """The limits of a destination; of one message the smallest of its own, ``host_bytes_max``, bytes, -1 for none, and
-    what there may be of all together where others make room for it.
+    what there may be of all together where others make room for it.  ``host_bytes_from``: the setting of the second.
 
     ``auto_created_bytes``: the maxBytesPerMsg of destinations that nobody has created, for one of these.
     """
@@ -70,7 +73,7 @@ def limits_of(
     rejecting, removing = behaviour == "REJECT_NEWEST", behaviour in REMOVING
     most, source = attributes.maxBytesPerMsg, "maxBytesPerMsg"
     if host_bytes_max >= 0 and not 0 <= most <= host_bytes_max:
-        most, source = host_bytes_max, "imq.message.max_size"
+        most, source = host_bytes_max, host_bytes_from
     if removing and total >= 0 and not 0 <= most <= total:
         most, source = total, "maxTotalMsgBytes"
     return DestinationLimits(

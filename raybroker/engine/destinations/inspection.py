@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from raybroker.core.delivery.consumers import Consumer
@@ -31,14 +31,14 @@ class Inspection:
         baselines: CounterBaselines,
         *,
         broker: str,
-        paged_bytes: Callable[[int], int] = lambda destination: 0,
+        bytes_elsewhere: Callable[[int], Mapping[str, int]] = lambda destination: {},
     ) -> None:
         self._registry = registry
         self._attachments = attachments
         self._schedules = schedules
         self._baselines = baselines
         self._broker = broker
-        self._paged_bytes = paged_bytes
+        self._bytes_elsewhere = bytes_elsewhere
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
         """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
@@ -57,7 +57,7 @@ class Inspection:
             "attributes": definition.attributes.as_dict(destination.kind),
             "messages": block_index.messages,
             "bytes": block_index.bytes_held,
-            "paged_bytes": self._paged_bytes(destination.number),
+            **self._bytes_elsewhere(destination.number),
             "waiting": sum(queue.pending.count + _hidden(queue) for queue in queues),
             "unacknowledged": sum(_unsettled(c) for c in consumers),
             "delayed": sum(queue.delayed.count for queue in queues),

@@ -297,9 +297,7 @@ class HostMetrics:
             "fsyncs_total": stats.syncs,
             "fsync_seconds_total": stats.sync_ns,
             "fsync_max_seconds": stats.sync_ns_max * NS,
-            "block_cache_bytes": self._cache.kept_bytes,
-            "block_cache_limit_bytes": self._cache.budget_bytes,
-            "blocks_read_back_total": self._cache.read_back,
+            **self._cache.figures(),
             "store_compression_saved_bytes_total": self._compression.saved_bytes,
             "paging_compression_saved_bytes_total": self._compression.paging_saved_bytes,
         }

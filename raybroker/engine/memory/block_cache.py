@@ -142,9 +142,27 @@ class BlockCache:
         if stored:
             self._store.free(destination, ordinals)
 
-    def paged_bytes_of(self, destination: int) -> int:
-        """Bytes of a destination's blocks that are in paging files."""
-        return 0 if self.pager is None else self.pager.paged_bytes_of(destination)
+    def bytes_elsewhere(self, destination: int | None = None) -> dict[str, int]:
+        """Bytes of a destination's blocks, or of all, that are neither in memory nor in the store: in paging files, and
+        by reference."""
+        paged = 0
+        if self.pager is not None:
+            paged = self.pager.paged_bytes if destination is None else self.pager.paged_bytes_of(destination)
+        referred = (
+            block.bodies_bytes
+            for (number, _), block in self._large.items()
+            if block.referred and destination in (None, number)
+        )
+        return {"paged_bytes": paged, "reference_bytes": sum(referred)}
+
+    def figures(self) -> dict[str, int]:
+        """What metrics tell of it."""
+        return {
+            "block_cache_bytes": self.kept_bytes,
+            "block_cache_limit_bytes": self.budget_bytes,
+            "blocks_read_back_total": self.read_back,
+            "reference_bytes": self.bytes_elsewhere()["reference_bytes"],
+        }
 
     def _let_go(self, key: tuple[int, int]) -> None:
         """The bytes of a block leave, as they came."""

@@ -7,21 +7,25 @@ worker, so that other messages wait for neither.
     begin_body   body, bytes, headers, type, name   a body of that size will come for a destination, under that number,
                                                     and a message with so many bytes of headers
     body_piece   body, data                   its next piece; the answer to the last one says that it is durable
+    refer_body   body, bytes, headers, type, name, token, persistent   a body was given to this process by reference
+                                              under that token; the answer says that it is durable, if it is to be, or
+                                              that this process owns it
     drop_body    body                         it is not needed
     read_body    handle, epoch, ordinal, piece   a piece of a message that was delivered there, or browsed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
-from raybroker.core.admission.limits import largest_exceeded
+from raybroker.core.admission.limits import DestinationLimits, largest_exceeded
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.memory.block_reader import BlockReader
-from raybroker.engine.ports import BodyStore, IncomingBody, Worker
+from raybroker.engine.ports import BodyStore, IncomingBody, TakeBody, Worker
 from raybroker.engine.sessions.consumer_requests import kind_of
 from raybroker.engine.sessions.session import Session
 from raybroker.engine.sessions.sessions import ClientSession
@@ -29,11 +33,13 @@ from raybroker.model.blocks.block import BLOCK_BYTES_MAX
 from raybroker.model.blocks.large_block import (
     PIECES_WAITING_MAX,
     HeldBody,
+    LargeBlock,
     LargeBody,
     in_pieces,
     piece_bytes,
     pieces_of,
 )
+from raybroker.model.bounds import REFERENCE_BYTES_MAX
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -45,6 +51,8 @@ from raybroker.model.errors import (
 
 BODIES_MAX: Final = 16
 """Bodies of one connection that come at a time."""
+STEP_PIECES: Final = 16
+"""Of a body that came by reference, so many pieces are written before other bodies have their turn."""
 
 Arguments = dict[str, Any]
 
@@ -57,6 +65,10 @@ class _Coming:
         self.received = 0
         """Pieces."""
         self.file: IncomingBody | None = None
+        self.referred: LargeBody | None = None
+        """What came by reference."""
+        self.source: Iterator[bytes] | None = None
+        """Pieces of a reference that are not written yet."""
         self.failure: BrokerError | None = None
         self.durable = False
 
@@ -70,13 +82,28 @@ class _OfSession:
     reading: int = 0
     reads: list[Callable[[], None]] = field(default_factory=list)
 
+    def begin_body(self, number: int, nbytes: int) -> _Coming:
+        """A body that comes under that number; raises ProtocolError and ResourceAllocationError."""
+        if number in self.coming:
+            raise ProtocolError(f"body {number} is under way already")
+        if len(self.coming) >= BODIES_MAX:
+            raise ResourceAllocationError(f"{BODIES_MAX} bodies of the connection are under way; send their messages")
+        coming = self.coming[number] = _Coming(nbytes)
+        return coming
+
 
 class LargeBodies:
-    """``store`` and ``worker`` None: bodies come whole here."""
+    """``store`` and ``worker`` None: bodies come whole here; ``given``: those that come by reference, None: none do."""
 
     def __init__(
-        self, registry: DestinationRegistry, blocks: BlockReader, store: BodyStore | None, worker: Worker | None
+        self,
+        registry: DestinationRegistry,
+        blocks: BlockReader,
+        store: BodyStore | None,
+        worker: Worker | None,
+        given: TakeBody | None = None,
     ) -> None:
+        self._given = given
         self._registry = registry
         self._blocks = blocks
         self._store = store
@@ -92,18 +119,26 @@ class LargeBodies:
         return {
             "begin_body": self._begin_body,
             "body_piece": self._piece,
+            "refer_body": self._refer,
             "drop_body": self._drop,
             "read_body": self._read,
         }
 
+    def give_body(self, session: ClientSession, number: int, block: LargeBlock) -> None:
+        """Give a message that has come its body; raises ProtocolError when it is not there, or not the message's."""
+        coming = self._bodies_of(session).coming.get(number)
+        block.large = self.take_body(session, number, block.large.nbytes)
+        block.referred = coming is not None and coming.referred is not None
+
     def take_body(self, session: ClientSession, number: int, nbytes: int) -> LargeBody:
-        """The body for a message that has come; raises ProtocolError when it is not there, or not the message's."""
+        """The body for a message that has come; raises ProtocolError as :meth:`give_body`."""
         found = self._bodies_of(session).coming.pop(number, None)
-        if found is None or not found.durable or found.file is None:
+        body = None if found is None else found.referred or found.file
+        if found is None or not found.durable or body is None:
             raise ProtocolError(f"a message names body {number}, which has not come")
         if found.nbytes != nbytes:
             raise ProtocolError(f"a message says that its body has {nbytes} bytes; body {number} has {found.nbytes}")
-        return found.file
+        return body
 
     def writable(self, session: ClientSession) -> None:
         """The connection can take more."""
@@ -126,22 +161,48 @@ class LargeBodies:
         if store is None or worker is None:
             raise IllegalStateError("this host takes no bodies in pieces")
         destination = self._registry.find(kind_of(args), str(args["name"]))
-        if too_large := largest_exceeded(
-            destination.name, destination.policy.limits, nbytes, int(args.get("headers", 0))
-        ):
-            raise MessageTooLargeError(too_large)
-        if not 1 <= nbytes <= BLOCK_BYTES_MAX:
-            raise MessageTooLargeError(f"a body of {nbytes} bytes; it has 1 to {BLOCK_BYTES_MAX}")
-        if number in known.coming:
-            raise ProtocolError(f"body {number} is under way already")
-        if len(known.coming) >= BODIES_MAX:
-            raise ResourceAllocationError(f"{BODIES_MAX} bodies of the connection are under way; send their messages")
-        coming = known.coming[number] = _Coming(nbytes)
+        check_size(destination.name, destination.policy.limits, nbytes, args, BLOCK_BYTES_MAX)
+        coming = known.begin_body(number, nbytes)
 
         def begin() -> None:
             coming.file = store.begin_body(nbytes)
 
         worker.run(partial(_attempt, coming, begin), partial(self._written, session, request, number, coming))
+
+    def _refer(self, session: Session, request: int, args: Arguments) -> None:
+        store, worker, given = self._store, self._worker, self._given
+        number, nbytes, token = int(args["body"]), int(args["bytes"]), str(args["token"])
+        if store is None or worker is None or given is None:
+            raise IllegalStateError("this host takes no bodies by reference")
+        destination = self._registry.find(kind_of(args), str(args["name"]))
+        check_size(destination.name, destination.policy.reference_limits, nbytes, args, REFERENCE_BYTES_MAX)
+        coming = self._bodies_of(session.client).begin_body(number, nbytes)
+        coming.received = pieces_of(nbytes)  # None comes over the connection.
+
+        def begin() -> None:
+            body = given(token)
+            if body.nbytes != nbytes:
+                raise ProtocolError(f"body {number} was to have {nbytes} bytes; the reference has {body.nbytes}")
+            if args["persistent"]:
+                coming.referred = coming.file = store.begin_body(nbytes)
+                coming.source = body.pieces()
+            else:
+                coming.referred = body.owned()
+
+        self._step(session, request, number, coming, begin)
+
+    def _step(self, session: Session, request: int, number: int, coming: _Coming, step: Callable[[], None]) -> None:
+        """One step of a body by reference, and then the others, each behind what others have asked for meanwhile."""
+        assert self._worker is not None
+        self._worker.run(partial(_attempt, coming, step), partial(self._stepped, session, request, number, coming))
+
+    def _stepped(
+        self, session: Session, request: int, number: int, coming: _Coming, _: bytes | None, error: BrokerError | None
+    ) -> None:
+        if error is None and coming.source is not None and session.client in self._sessions:
+            self._step(session, request, number, coming, partial(_write_some, coming))
+        else:
+            self._written(session, request, number, coming, None, error, last=True)
 
     def _piece(self, session: Session, request: int, args: Arguments) -> None:
         known, number, data = self._bodies_of(session.client), int(args["body"]), args["data"]
@@ -248,6 +309,27 @@ def _destination_of(session: Session, handle: int, epoch: int) -> Any:
     if found is None:
         raise IllegalStateError("the consumer is not attached any more")
     return found.destination
+
+
+def check_size(name: str, limits: DestinationLimits, nbytes: int, args: Arguments, most: int) -> None:
+    """Raises MessageTooLargeError for an announced body that is too large for its destination, or for ``most``."""
+    if too_large := largest_exceeded(name, limits, nbytes, int(args.get("headers", 0))):
+        raise MessageTooLargeError(too_large)
+    if not 1 <= nbytes <= most:
+        raise MessageTooLargeError(f"a body of {nbytes} bytes; it has 1 to {most}")
+
+
+def _write_some(coming: _Coming) -> None:
+    """The next pieces of a body by reference; after the last one it is durable, and nothing is left."""
+    assert coming.source is not None, "the pieces of a reference"
+    assert coming.file is not None, "a body begins before its pieces"
+    count = 0
+    for data in islice(coming.source, STEP_PIECES):
+        coming.file.write(data)
+        count += 1
+    if count < STEP_PIECES:
+        coming.file.finish()
+        coming.source = None
 
 
 def _attempt(coming: _Coming, step: Callable[[], None]) -> bytes | None:

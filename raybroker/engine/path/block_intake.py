@@ -13,6 +13,7 @@ from raybroker.engine.path.executor import Executor
 from raybroker.engine.path.overrides import columns_of, overridden, overrides, parts_in
 from raybroker.engine.ports import Codec
 from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.naming.units import default_unit
 from raybroker.model.settings.settings import DestinationAttributes
 
@@ -51,6 +52,7 @@ class BlockIntake:
     ) -> tuple[cmd.Send, Block]:
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
         memory, attributes = self._memory, destination.policy.attributes
+        referred = type(block) is LargeBlock and block.referred
         memory.left -= block.count
         memory.left_bytes -= block.nbytes
         if memory.left < 0 or memory.left_bytes < 0:
@@ -86,6 +88,7 @@ class BlockIntake:
             confirm,
             barred=memory.barred,
             heads=heads,
+            referred=referred,
         )
         return command, block
 

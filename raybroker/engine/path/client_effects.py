@@ -28,7 +28,7 @@ from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.executor import Executor
 from raybroker.engine.sessions.attachments import Attachment, Attachments, Outbox
-from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX, Block
 from raybroker.model.blocks.large_block import LargeBlock, in_pieces
 from raybroker.model.blocks.record import Buffer
 
@@ -238,7 +238,8 @@ class ClientEffects:
             for tag, index in enumerate(pk.indexes(mask), effect.tag):
                 if index in effect.states:
                     attachment.peer.checkpoint(attachment.handle, attachment.number, tag, effect.states[index])
-        large = in_pieces(block) if attachment.pieces else block
+        # No frame has room for one that came by reference and is larger than other messages may be.
+        large = in_pieces(block) if attachment.pieces or block.nbytes > BLOCK_BYTES_MAX else block
         if type(large) is LargeBlock:
             attachment.peer.deliver_large(
                 attachment.handle, attachment.number, effect.tag, effect.attempt, effect.ordinal, large.front

@@ -28,7 +28,7 @@ from raybroker.engine.sessions.sessions import ClientSession, Sessions
 from raybroker.engine.transactions.transaction_state import TransactionEvent
 from raybroker.engine.transactions.transactions import Transaction, Transactions
 from raybroker.model.blocks.block import Block
-from raybroker.model.blocks.large_block import LargeBlock, LargeBody
+from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.errors import (
     BrokerError,
     InvalidDestinationError,
@@ -53,7 +53,7 @@ class SessionParts(NamedTuple):
     """What the sessions of a host share.
 
     operations  name of a request → who carries it out
-    body_of     takes the body of a number and size that a session has sent ahead
+    give_body   gives a block the body that a session has sent ahead under a number
     writable    called with a session whose client can take more
     leaving     called, one after another, with a session that has ended, before its producers and consumers go
     lost        called with the id of a connection that has no session any more
@@ -68,7 +68,7 @@ class SessionParts(NamedTuple):
     transactions: Transactions
     blocked: BlockedSends
     operations: Mapping[str, Operation]
-    body_of: Callable[[ClientSession, int, int], LargeBody]
+    give_body: Callable[[ClientSession, int, LargeBlock], None]
     writable: Callable[[ClientSession], None]
     leaving: Sequence[Callable[[ClientSession], None]]
     lost: Callable[[str], None]
@@ -160,7 +160,7 @@ class Session:
 
     def send_large(self, handle: int, floor: int, body: int, block: LargeBlock, txn_number: int = 0) -> None:
         """Do what :meth:`send` does, for a message whose body came ahead under the number ``body``."""
-        block.large = self._parts.body_of(self.client, body, block.large.nbytes)
+        self._parts.give_body(self.client, body, block)
         self.send(handle, floor, block, txn_number)
 
     def _joins(self, transaction: Transaction, attachment: Attachment, block: Block) -> bool:

@@ -59,7 +59,9 @@ BLOCK_MESSAGES_MAX: Final = 1024
 BLOCK_BYTES_TARGET: Final = 524288
 """A producer closes a block that has reached this many bytes; one larger message still travels alone."""
 BLOCK_BYTES_MAX: Final = 80 << 20
-"""Largest encoded block: the largest message (70 MiB by default) with head and headers."""
+"""Largest encoded block that travels whole: the largest message (70 MiB by default) with head and headers."""
+LONE_BYTES_MAX: Final = (2 << 30) + (1 << 20)
+"""Largest block of one message, whose body travels in pieces or by reference: REFERENCE_BYTES_MAX with the rest."""
 PRIORITY_MAX: Final = 9
 HEAD_BYTES: Final = HEAD.size
 
@@ -141,10 +143,12 @@ class Block:
             raise ProtocolError("a block without a header column declares header bytes")
         self._body_offset = HEAD_BYTES + self.count * WIDTHS[flags] + self.headers_bytes
         nbytes = self.nbytes = view.nbytes + elsewhere_bytes
-        if nbytes != self._body_offset + self.bodies_bytes or nbytes > BLOCK_BYTES_MAX:
+        if nbytes != self._body_offset + self.bodies_bytes or (
+            nbytes > BLOCK_BYTES_MAX and (self.count > 1 or nbytes > LONE_BYTES_MAX)
+        ):
             raise ProtocolError(
                 f"a block of {nbytes} bytes declares {self._body_offset + self.bodies_bytes} bytes"
-                f" (at most {BLOCK_BYTES_MAX})"
+                f" (at most {LONE_BYTES_MAX if self.count == 1 else BLOCK_BYTES_MAX})"
             )
         self.front = view
         self._lengths: tuple[int, ...] | None = None

@@ -65,7 +65,7 @@ class LargeBlock(Block):
     """``front`` is the encoding up to its one body, which is ``large``; raises ProtocolError as any block, and when it
     has more than one message."""
 
-    __slots__ = ("large",)
+    __slots__ = ("large", "referred")
 
     @classmethod
     def promised(cls, front: Buffer) -> LargeBlock:
@@ -79,6 +79,8 @@ class LargeBlock(Block):
         if self.count != 1:
             raise ProtocolError(f"a block of {self.count} messages has its bodies in pieces; only one alone may")
         self.large = large
+        self.referred = False
+        """Its body came by reference."""
 
     @property
     def view(self) -> memoryview:
@@ -103,7 +105,9 @@ class LargeBlock(Block):
         persistent: bool | None = None,
     ) -> Block:
         front = self._prefix(columns, headers, self.first_seq, self.bodies_bytes, priority, persistent)
-        return LargeBlock(front, self.large)
+        changed = LargeBlock(front, self.large)
+        changed.referred = self.referred
+        return changed
 
 
 class HeldBody:

@@ -231,6 +231,10 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Bytes a producer has under way to the broker at a time; the rest waits in its buffer. Small enough that "
             "what is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
+    Setting("raybroker.producer.reference_bytes", "size", UNLIMITED, "factory",
+            "Bytes of arrays of numpy and tables of Arrow above which a body goes by reference, as with rb.ref; at "
+            "least a mebibyte does. -1: only what is given with rb.ref. Within Ray.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True),
     Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory",
             "How long a handle tries to reconnect before its calls raise ConnectionLostError. It begins anew with each "
             "host that a broker which starts says it has started. Its default does not hold where imqReconnectAttempts "

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from raybroker.model.balancing import POLICIES
-from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.bounds import MESSAGE_BYTES_MAX, REFERENCE_BYTES_MAX
 from raybroker.model.definitions.pauses import BY_DESTINATION, WORK, at_startup, of_broker
 from raybroker.model.settings.setting import (
     DAY_MS,
@@ -64,6 +64,10 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.message.max_size", "size", MESSAGE_BYTES_MAX, "broker",
             "Largest body of one message. Blocks are read and written whole, so 70m is also the most that can be set, "
             "and -1 means that.", unit="bytes", low=0, high=MESSAGE_BYTES_MAX, unlimited=True, reload="live"),
+    Setting("raybroker.reference.max_size", "size", 512 * MIB, "broker",
+            "Largest body of one message by reference (rb.ref, raybroker.producer.reference_bytes). "
+            "imq.message.max_size does not hold for these, and maxBytesPerMsg of the destination does.",
+            unit="bytes", low=0, high=REFERENCE_BYTES_MAX, reload="live"),
     Setting("imq.system.max_count", "int", UNLIMITED, "broker",
             "Most messages that all destinations of a broker hold together. Whatever is held counts: undelivered, "
             "unacknowledged, uncommitted and delayed ones. One more is refused. mq.sys.dmq and metrics "

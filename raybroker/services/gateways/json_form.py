@@ -8,6 +8,7 @@
     datetime, date, time                ISO 8601, with the offset from UTC where there is one
     UUID, Decimal, timedelta, others    the text that Python has for it
     array, scalar of numpy              nested arrays, a number
+    table, record batch of Arrow        an array of objects, one a row
 
 It is a form to be read: what is written so and sent again is a message of other types.
 """
@@ -52,6 +53,8 @@ def _otherwise(value: Any) -> Any:
         return list(value)
     if callable(getattr(value, "tolist", None)):  # An array that the library does not write, such as one of texts.
         return value.tolist()
+    if callable(getattr(value, "to_pylist", None)):
+        return value.to_pylist()
     return str(value)
 
 

@@ -54,6 +54,7 @@ _FREE: Final = frozenset(
 _RIGHTS: Final = {
     "open_producer": "produce",
     "begin_body": "produce",
+    "refer_body": "produce",
     "open_consumer": "consume",
     "open_browser": "browse",
 }

@@ -87,7 +87,7 @@ def test_what_is_stored_is_not_paged_and_what_is_paged_is_not_stored() -> None:
     assert all(bytes(cache.get(1, ordinal).view) == data for ordinal in range(1, 9_001))
     assert cache.read_back == 0
     cache.retire(1, range(1, 9_001), stored=False)
-    assert cache.paged_bytes_of(1) == cache.kept_bytes == 0
+    assert cache.bytes_elsewhere(1)["paged_bytes"] == cache.kept_bytes == 0
     assert cache.pager is not None
     assert not cache.pager.held_bytes
 

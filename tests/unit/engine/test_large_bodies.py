@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from raybroker.core.policy import limits_of
-from raybroker.engine.memory.large_bodies import BODIES_MAX, LargeBodies
+from raybroker.engine.memory.large_bodies import BODIES_MAX, STEP_PIECES, LargeBodies
 from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.model.blocks.block import encode_block
 from raybroker.model.blocks.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock
@@ -67,6 +67,31 @@ class Store:
         return None
 
 
+class Referred:
+    """A body by reference. ``kept``: its copy."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.nbytes = data, len(data)
+        self.kept = Body(len(data))
+
+    def pieces(self) -> Iterator[bytes]:
+        return iter([self.data[at : at + PIECE_BYTES] for at in range(0, self.nbytes, PIECE_BYTES)])
+
+    def owned(self) -> Body:
+        return self.kept
+
+
+class Given:
+    def __init__(self) -> None:
+        self.by_token: dict[str, Referred] = {}
+
+    def take_body(self, token: str) -> Referred:
+        found = self.by_token.pop(token, None)
+        if found is None:
+            raise IllegalStateError("no body was given")
+        return found
+
+
 class Worker:
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], bytes | None], Callable[[bytes | None, BrokerError | None], None]]] = []
@@ -107,7 +132,9 @@ class Rig:
     def __init__(self) -> None:
         self.store, self.worker, self.peer = Store(), Worker(), Peer()
         attributes = DestinationAttributes(maxBytesPerMsg=len(DATA) + 100)
-        policy = SimpleNamespace(limits=limits_of(attributes, -1))
+        references = limits_of(DestinationAttributes(), 10 * len(DATA), None, "raybroker.reference.max_size")
+        policy = SimpleNamespace(limits=limits_of(attributes, -1), reference_limits=references)
+        self.given = Given()
         self.body = Body(len(DATA))
         self.body.data = DATA
         front = encode_block([DATA], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True)
@@ -121,7 +148,7 @@ class Rig:
             read=lambda destination, ordinal: self.block,
             unreadable=lambda destination, error: self.unreadable.append(error),
         )
-        self.part = LargeBodies(registry, blocks, self.store, self.worker)
+        self.part = LargeBodies(registry, blocks, self.store, self.worker, self.given.take_body)
         self.session: Any = SimpleNamespace(
             peer=self.peer,
             client=ClientSession(self.peer),  # type: ignore[arg-type]
@@ -153,6 +180,89 @@ class Rig:
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
+
+
+# ---- bodies that come by reference -----------------------------------------------------------------------------------
+
+
+def refer(rig: Rig, body: int = 1, nbytes: int = len(DATA), *, persistent: bool = True) -> int:
+    facts = {"type": "queue", "name": "q", "token": "t", "persistent": persistent}
+    return rig.call("refer_body", body=body, bytes=nbytes, **facts)
+
+
+def block_of(nbytes: int) -> LargeBlock:
+    front = encode_block(
+        [bytes(nbytes)], producer=1, first_seq=1, timestamp_ms=1, kinds=0, front=True, persistent=False
+    )
+    return LargeBlock.promised(front)
+
+
+def test_a_persistent_body_by_reference_is_in_the_store_before_that_is_said(rig: Rig) -> None:
+    data = DATA + bytes(STEP_PIECES * PIECE_BYTES)
+    rig.given.by_token["t"] = Referred(data)
+    request = refer(rig, nbytes=len(data))
+    steps = 0
+    while rig.worker.jobs:
+        assert request not in rig.peer.replies
+        job, done = rig.worker.jobs.pop(0)
+        done(job(), None)
+        steps += 1
+    assert steps == 3, "other bodies have their turn between the steps"
+    assert request in rig.peer.replies
+    assert (rig.store.bodies[0].data, rig.store.bodies[0].finished) == (data, True)
+    block = block_of(len(data))
+    rig.part.give_body(rig.session.client, 1, block)
+    assert block.large is rig.store.bodies[0]
+    assert block.referred
+
+
+def test_another_body_by_reference_has_an_owner_and_no_file(rig: Rig) -> None:
+    found = rig.given.by_token["t"] = Referred(DATA)
+    request = refer(rig, persistent=False)
+    rig.worker.work()
+    assert request in rig.peer.replies
+    block = block_of(len(DATA))
+    rig.part.give_body(rig.session.client, 1, block)
+    assert (block.large, rig.store.bodies) == (found.kept, [])
+    with pytest.raises(ProtocolError, match="which has not come"):
+        rig.part.give_body(rig.session.client, 1, block_of(len(DATA)))
+
+
+def test_references_have_a_limit_of_their_own(rig: Rig) -> None:
+    rig.given.by_token["t"] = Referred(DATA)
+    refer(rig, nbytes=10 * len(DATA))  # More than maxBytesPerMsg of other messages of the rig.
+    with pytest.raises(MessageTooLargeError, match=r"raybroker.reference.max_size=\d+ of destination q"):
+        refer(rig, 2, nbytes=10 * len(DATA) + 1)
+
+
+def test_a_reference_that_is_not_there_or_has_another_size_is_refused(rig: Rig) -> None:
+    requests = [refer(rig)]
+    rig.worker.work()
+    rig.given.by_token["t"] = Referred(DATA)
+    requests.append(refer(rig, nbytes=5))
+    rig.worker.work()
+    assert [rig.peer.failures[request][0] for request in requests] == [IllegalStateError.code, ProtocolError.code]
+    rig.given.by_token["t"] = Referred(DATA)
+    rig.store.failure = StoreFullError("no room")
+    request = refer(rig)
+    rig.worker.work()
+    assert rig.peer.failures[request] == (StoreFullError.code, "no room")
+    with pytest.raises(ProtocolError, match="which has not come"):
+        rig.part.take_body(rig.session.client, 1, len(DATA))
+
+
+def test_a_client_that_has_left_ends_what_is_written_for_it(rig: Rig) -> None:
+    rig.given.by_token["t"] = Referred(DATA)
+    refer(rig)
+    rig.part.left(rig.session.client)
+    rig.worker.work()
+    assert (rig.store.bodies[0].data, rig.peer.replies) == (b"", {})
+
+
+def test_pieces_of_a_reference_do_not_come_over_the_connection(rig: Rig) -> None:
+    refer(rig)
+    with pytest.raises(ProtocolError, match="has all its pieces"):
+        rig.call("body_piece", body=1, data=PIECES[0])
 
 
 # ---- bodies that come ------------------------------------------------------------------------------------------------

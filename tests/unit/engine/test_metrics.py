@@ -36,7 +36,8 @@ class Metered(Desk):
         self.meters = Meters(self.time, life, Observers(), self.lines.append, Signals(), broker="b1", timing=True)
         self.baselines = CounterBaselines(self.meters, self.clock)
         store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
-        cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)
+        figures = {"block_cache_bytes": 11, "block_cache_limit_bytes": 12, "blocks_read_back_total": 13}
+        cache: Any = SimpleNamespace(figures=lambda: figures, pager=None)
         states = (TransactionState.STARTED, TransactionState.COMPLETE, TransactionState.PREPARED)
         transactions: Any = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
         schedules: Any = SimpleNamespace(count=lambda destination: 6)

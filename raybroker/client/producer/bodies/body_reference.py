@@ -1,18 +1,20 @@
-"""Bodies by reference: ``rb.ref(value)`` asks that a large body be shared in Ray's object store beside the message."""
+"""Bodies by reference: ``rb.ref(value)`` asks that a large body go through Ray's object store, and not to the host.
+
+So do those that are larger than ``raybroker.producer.reference_bytes``, or than the ``reference_threshold`` of their
+producer.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from raybroker.client.connection.shared_body import SHARED, SharedObjects, bytes_in
-from raybroker.content.arrays import is_array
+from raybroker.client.connection.shared_body import SHARED, ReferredBody, SharedObjects
+from raybroker.content.scattered import bytes_in, parts_of, shared_form, size_of_parts
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
+from raybroker.model.settings.settings import ConfigView
 
-_PLAIN: Final = (str, bool, int, float, type(None))
-ITEMS_MAX: Final = 1_000
-"""Entries of a dict that is shared."""
+NEVER = -1
 
 
 class BodyReference:
@@ -28,42 +30,47 @@ class BodyReference:
 
 
 def ref(value: Any) -> BodyReference:
-    """The body of a message that consumers on the same node are to read without a copy.
+    """The body of a message that goes through Ray's object store, where consumers on the same node read it without a
+    copy.
 
-    value  an array of numpy, or a dict of texts and arrays, numbers, texts, booleans and None, with more than a
-           mebibyte in it; or the ObjectRef of one
+    value  an array of numpy, a table or record batch of Arrow, or a dict of texts and arrays, numbers, texts, booleans
+           and None, with more than a mebibyte in it; or the ObjectRef of one
 
-    The broker stores the body as that of any message, so that it outlives its producer, and a copy is in the object
-    store of Ray, owned by the broker. Other values, smaller ones, and all from outside Ray, are plain bodies.
+    The host of the destination owns the body before the message is there, so that it outlives its producer; that of a
+    persistent message is in the store before the send is confirmed.  Other values, smaller ones, and all from outside
+    Ray, are plain bodies.
     """
     return BodyReference(value)
 
 
+def reference_bytes(options: Mapping[str, Any], attributes: ConfigView) -> int:
+    """Bytes above which the bodies of a producer go by reference; NEVER: only those that are asked for."""
+    threshold = options.get("reference_threshold")
+    found: int = attributes["raybroker.producer.reference_bytes"] if threshold is None else threshold
+    return found
+
+
 def given_by_reference(
-    body: BodyReference, properties: Mapping[str, Any] | None, objects: SharedObjects | None
+    body: Any, properties: Mapping[str, Any] | None, objects: SharedObjects | None
 ) -> tuple[Any, Mapping[str, Any] | None]:
     """The body and the properties of the message that is sent; blocks while the copy is made."""
-    value = body.value
+    value = body.value if type(body) is BodyReference else body
     if objects is None:
         return value, properties
     value = objects.resolve(value)
     if not is_shareable(value):
         return value, properties
-    key = objects.share(value)
-    return value, {**(properties or {}), SHARED: key} if key else properties
+    form = shared_form(value)
+    try:
+        kind, parts = parts_of(form)
+    except (TypeError, ValueError):
+        return value, properties  # The send says what is wrong with it.
+    shared = objects.share(form)
+    if shared is None:
+        return value, properties
+    return ReferredBody(objects, shared, kind, size_of_parts(parts)), {**(properties or {}), SHARED: shared.key}
 
 
 def is_shareable(value: Any) -> bool:
     """Whether a value is worth sharing, and comes back the same from the object store and from its encoding."""
-    if type(value) is not dict:
-        return is_plain_array(value) and value.nbytes > LARGE_BODY_BYTES
-    if len(value) > ITEMS_MAX or not all(type(name) is str for name in value):
-        return False
-    same = all(is_plain_array(one) or type(one) in _PLAIN for one in value.values())
-    return same and bytes_in(value) > LARGE_BODY_BYTES
-
-
-def is_plain_array(value: Any) -> bool:
-    """An array without objects and without names of fields."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and is_array(value) and not value.dtype.hasobject and value.dtype.names is None
+    return bytes_in(value) > LARGE_BODY_BYTES

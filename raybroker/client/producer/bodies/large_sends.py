@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.shared_body import ReferredBody
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import Tasks
@@ -20,21 +21,30 @@ from raybroker.client.producer.producer_state import Batch, ProducerState
 from raybroker.client.producer.settlement import complete, refuse_all, unknown_outcome
 from raybroker.model.blocks.block import headers_bytes_of
 from raybroker.model.blocks.large_block import pieces_of
-from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.errors import BrokerError, ConnectionLostError, MessageTooLargeError
 from raybroker.wire.native import frames as wire
 
 AHEAD: Final = 4
 """Pieces of a body that are sent before the first of them is answered."""
 
 
-async def upload(channel: Channel, kind: str, name: str, body: WholeBody, headers_bytes: int) -> int:
+async def upload(
+    channel: Channel, kind: str, name: str, body: WholeBody, headers_bytes: int, *, persistent: bool = True
+) -> int:
     """The number of the body on the connection, once the host has all of it; ``kind`` and ``name``: where it goes.
 
-    ``headers_bytes``: what its message has of headers, so that one that is too large is refused before it is sent.
+    ``headers_bytes``: what its message has of headers, so that one that is too large is refused before it is sent;
+    ``persistent``: whether its message is, for a body that goes by reference.
 
     Raises what the host answers, and ConnectionLostError.
     """
     async with channel.uploads:
+        if type(body) is ReferredBody:
+            facts = {"headers": headers_bytes, "type": kind, "name": name, "persistent": persistent}
+            number = await _refer(channel, body, facts)
+            if number:
+                return number
         number = channel.new_body()
         asked: deque[asyncio.Future[Any]] = deque()
         try:
@@ -53,6 +63,40 @@ async def upload(channel: Channel, kind: str, name: str, body: WholeBody, header
                 channel.tell("drop_body", {"body": number})
             raise
     return number
+
+
+async def _refer(channel: Channel, body: ReferredBody, facts: dict[str, Any]) -> int:
+    """The number of a body that went by reference; 0: it has to go in pieces, as it may unless it is too large."""
+    why: BrokerError | None = None
+    if channel.pieces:
+        number = channel.new_body()
+        try:
+            token = await body.objects.give(
+                body.shared, channel.place.key.partition("@")[0], body.nbytes, facts["persistent"]
+            )
+        except BrokerError as error:
+            why = error
+        else:
+            refer = {"body": number, "bytes": body.nbytes, "token": token, **facts}
+            try:
+                await channel.request("refer_body", refer)
+            except (MessageTooLargeError, ConnectionLostError):
+                raise
+            except BrokerError as error:
+                why = error
+            except BaseException:
+                if not channel.lost:
+                    channel.tell("drop_body", {"body": number})
+                raise
+            else:
+                return number
+    if body.nbytes > MESSAGE_BYTES_MAX:
+        raise MessageTooLargeError(
+            f"a body of {body.nbytes} bytes cannot go by reference"
+            f" ({why or 'its host keeps no bodies in files'}), and one that goes in pieces has at most"
+            f" {MESSAGE_BYTES_MAX} bytes"
+        )
+    return 0
 
 
 class LargeSends:
@@ -96,7 +140,7 @@ class LargeSends:
 
         ``txn``: number of its transaction on the connection, 0 for none.
         """
-        if batch.large is None or not channel.pieces:
+        if batch.large is None or not (channel.pieces or batch.large.nbytes > MESSAGE_BYTES_MAX):
             return False
         self._channel = channel
         self._tasks.spawn(self._send(channel, handle, batch, txn))
@@ -107,7 +151,9 @@ class LargeSends:
         failure: BrokerError | None = None
         try:
             to, headers_bytes = self._destination, headers_bytes_of(batch.data)
-            body = await upload(channel, to.kind, to.name, batch.large, headers_bytes)
+            body = await upload(
+                channel, to.kind, to.name, batch.large, headers_bytes, persistent=batch.shared.persistent
+            )
             with self._lock:
                 wanted = batch in self._state.unsettled
                 if channel.lost:

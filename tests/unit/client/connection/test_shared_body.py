@@ -8,11 +8,19 @@ from typing import Any
 import numpy
 import pytest
 
-from raybroker.client.connection.shared_body import SHARED, SharedBody, SharedObjects, bytes_in, shared_body
+from raybroker.client.connection.shared_body import (
+    SHARED,
+    ReferredBody,
+    SharedBody,
+    SharedObject,
+    SharedObjects,
+    shared_body,
+)
 from raybroker.client.producer.bodies.body_encoding import encode_any
 from raybroker.client.producer.bodies.body_reference import BodyReference, given_by_reference, is_shareable, ref
 from raybroker.content.bodies import COMPRESSED, decode_body
 from raybroker.content.headers import encode_header
+from raybroker.content.scattered import bytes_in
 from raybroker.model.blocks.block import encode_block
 from raybroker.model.blocks.large_block import PIECE_BYTES, LargeBlock, PromisedBody
 
@@ -27,13 +35,17 @@ class Objects:
         self.kept: dict[str, Any] = {}
         self.full = full
 
-    def share(self, value: Any) -> str:
+    def share(self, value: Any) -> SharedObject | None:
         if self.full:
-            return ""
+            return None
         self.kept["b1/key"] = value
-        return "b1/key"
+        return SharedObject("b1/key", value)
 
-    async def find(self, key: str) -> Any:
+    async def give(self, shared: SharedObject, host: str, nbytes: int, persistent: bool) -> str:
+        raise AssertionError("nothing is given here")
+
+    async def find(self, key: str, host: str, persistent: bool) -> Any:
+        assert (host, persistent) == ("b1/h1", True)
         return self.kept.get(key)
 
     def resolve(self, value: Any) -> Any:
@@ -41,7 +53,7 @@ class Objects:
 
 
 def store_of(objects: Objects) -> SharedObjects:
-    return SharedObjects(objects.share, objects.find, objects.resolve)
+    return SharedObjects(objects.share, objects.give, objects.find, objects.resolve)
 
 
 def block_of(value: Any, properties: dict[str, Any] | None, kinds: int = 0) -> LargeBlock:
@@ -74,7 +86,12 @@ def test_what_comes_back_the_same_is_shared(value: Any, shared: bool) -> None:
     assert is_shareable(value) is shared
     objects = Objects()
     body, properties = given_by_reference(ref(value), {"a": 1}, store_of(objects))
-    assert body is value
+    if shared:
+        assert type(body) is ReferredBody
+        kind, data = encode_any(value)
+        assert (body.kind, body.data, len(body), body.nbytes) == (kind, data, len(data), len(data))
+    else:
+        assert body is value
     assert properties == ({"a": 1, SHARED: "b1/key"} if shared else {"a": 1})
 
 
@@ -90,7 +107,7 @@ def test_outside_of_ray_and_where_nothing_can_be_shared_it_is_a_plain_body() -> 
 def test_a_consumer_reads_what_is_shared_and_else_its_host() -> None:
     objects = store_of(Objects())
     _, properties = given_by_reference(ref(LARGE), None, objects)
-    found = asyncio.run(shared_body(objects, block_of(LARGE, dict(properties or {}))))
+    found = asyncio.run(shared_body(objects, block_of(LARGE, dict(properties or {})), "b1/h1"))
     assert found is not None
     assert found.value is LARGE
     for store, sent, kinds in (
@@ -100,7 +117,7 @@ def test_a_consumer_reads_what_is_shared_and_else_its_host() -> None:
         (objects, {SHARED: 7}, 0),
         (objects, properties, COMPRESSED),
     ):
-        assert asyncio.run(shared_body(store, block_of(LARGE, dict(sent or {}), kinds))) is None
+        assert asyncio.run(shared_body(store, block_of(LARGE, dict(sent or {}), kinds), "b1/h1")) is None
 
 
 def test_the_bytes_of_a_shared_body_are_those_of_the_message() -> None:
