@@ -29,6 +29,7 @@ from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.given_bodies import bodies_of_this_process
 from raybroker.actors.heartbeats import Signs
+from raybroker.actors.hosts.copy_maker import RayCopies, RemoteCopy
 from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker, OwnBroker
 from raybroker.actors.hosts.host_spec import HostSpec
@@ -277,7 +278,7 @@ class BrokerActor:
             self._broker.services,
             AskedActor(
                 self,
-                exists=registry.has,
+                exists=self._exists,
                 hosts=lambda: registry.hosts,
                 given=self._given,
                 whole=self._whole,
@@ -303,6 +304,14 @@ class BrokerActor:
             loops.keep(name, run)
         self._attempt(loops)
 
+    def _exists(self, kind: str, name: str) -> bool:
+        return self._broker.registry.has(kind, name) or self._cluster.copies.placed((kind, name)) is not None
+
+    async def _run_copies(self) -> None:
+        """Look after copies of logs, once the hosts of this broker were asked."""
+        await self._ready()
+        await self._cluster.copies.run()
+
     def _tenure_loops(self) -> tuple[tuple[str, Run], ...]:
         tenure = self._tenure
         return (
@@ -313,6 +322,7 @@ class BrokerActor:
         """Begin what is done when it returns."""
         loops.attempt("forwarding agents", self._cluster.agents.run)  # It returns where agents do not run.
         loops.attempt("bootstrap", self._bootstrap)
+        loops.attempt("copies", self._run_copies)  # It returns where there are none.
         loops.attempt("connection services", self._services.run)
         loops.once("signs of life", self._signs.open(self._spec.config["raybroker.data.ports"]))
 
@@ -369,6 +379,7 @@ class BrokerActor:
             table=table,
         )
         paths = RayPaths(spec.cluster, self._ensure_paths)
+        self._copies = RayCopies(spec, self._node, lambda: self._catalogue, self._save_catalogue)
         if self._tenure is not None:
             self._tenure.begin(
                 clustering,
@@ -388,6 +399,7 @@ class BrokerActor:
             lambda: self._nodes,
             RayHands(spec.cluster),
             None if self._tenure is None else self._tenure.watch,
+            None if self._tenure is not None else self._copies,
         )
         self._observing = Observing(spec.cluster, self._directory, self._broker, cluster, self._peers, paths)
         self._observing.start()
@@ -653,6 +665,8 @@ class BrokerActor:
 
     async def _drop_host(self, host: HostPort) -> None:
         assert isinstance(host, RemoteHost)
+        if isinstance(host, RemoteCopy):
+            return  # It ends where all its copies do, when the record does not have it any more.
         await runtime.call(host.actor.stop)
         await self._forget_host(host)
 
@@ -690,7 +704,7 @@ class BrokerActor:
         host, _, traits = await self.placed(kind, name, create, guest)
         failpoint("located")
         ip, port, _, certificate = await host.where()
-        return host.key, ip, port, self._catalogue.token, self._spec.broker, traits, certificate
+        return host.key, ip, port, host.spec.token, self._spec.broker, traits, certificate
 
     async def placed(
         self, kind: str, name: str, create: bool, guest: bool = False
@@ -815,7 +829,8 @@ class BrokerActor:
 
     async def forward(self, type: str, name: str, block: bytes) -> None:
         """A host's messages for a destination of another host; raises unless they are stored there."""
-        await (await self._ready()).forward(type, name, block)
+        await self._ready()
+        await self._cluster.forward(type, name, block)
 
     async def ready(self) -> dict[str, Any]:
         """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
@@ -908,6 +923,8 @@ class BrokerActor:
         self._signs.close()
         hosts = list(self._catalogue.hosts.items())
         await in_parallel(HOSTS_AT_ONCE, (partial(self._stop_host, *row) for row in hosts))
+        logs = list(self._catalogue.copies)
+        await in_parallel(HOSTS_AT_ONCE, (partial(self._copies.end_copy, log, remove=False) for log in logs))
         if self._tenure is not None:
             await self._tenure.stopped()
 

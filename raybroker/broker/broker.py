@@ -27,7 +27,7 @@ from raybroker.broker.definitions.templates import Templates
 from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.destinations.destinations import Destinations
 from raybroker.broker.destinations.message_administration import Messages
-from raybroker.broker.destinations.placement import Placement
+from raybroker.broker.destinations.placement import OfRecord, Placement
 from raybroker.broker.destinations.pools import BrokerPools
 from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
@@ -114,6 +114,8 @@ class OtherBrokers:
     elsewhere     gives those that run on other machines → the address of that
     pauses        gives what of a destination is paused, until when, as the configuration change record has it
     stored        gives what the store that brokers share has of this one
+    copied        whether the log of a destination has copies at several brokers
+    replication   what is shown of those
     """
 
     host: Callable[[str], HostElsewhere | None] = nowhere
@@ -122,6 +124,8 @@ class OtherBrokers:
     elsewhere: Elsewhere = no_other_machine
     pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
     stored: Callable[[], Row] = dict
+    copied: Callable[[Key], bool] = lambda key: False
+    replication: Callable[[Key], Row] = lambda key: {}
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class Broker:
         self.name = name
         self._spares = hosts.spares
         self.memory = process.memory
-        self.registry = Registry(name, self._held)
+        self.registry = Registry(name, self._held, others.copied)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = ScheduleVerbs(self.registry)
         self.transactions = TransactionAdministration(self.registry, others.host)
@@ -190,11 +194,10 @@ class Broker:
             hosts.drop,
             self._greet,
             self.quotas.known_at,
-            others.pauses,
+            OfRecord(others.pauses, others.copied),
         )
-        self.destinations = Destinations(
-            changing, self.registry, self.placement, self.templates, self.quotas, self.memory
-        )
+        made = (self.registry, self.placement, self.templates, self.quotas)
+        self.destinations = Destinations(changing, *made, self.memory, others.replication)
         self.pools = BrokerPools(
             changing, lambda: self.registry.hosts, self._unasked, MeasuredTime(SystemClock()).now_ms, self.quotas.limits
         )

@@ -28,11 +28,21 @@ from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.draining import DRAIN, Draining
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
+from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.cluster.takeovers import StoreWatch
+from raybroker.broker.copies.copied_logs import CopiedLogs
+from raybroker.broker.copies.copy_port import CopyMaker
+from raybroker.broker.copies.placed_log import PlacedLog
+from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
-from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
+from raybroker.broker.definitions.definitions import (
+    RecordedDestinations,
+    RecordedNamed,
+    RecordedSubscriptions,
+    RecordedWays,
+)
 from raybroker.broker.definitions.named import Saved
-from raybroker.broker.destinations.destination_registry import Key
+from raybroker.broker.destinations.destination_registry import TRAITS, Key
 from raybroker.broker.destinations.forwarding import MemberForwarding
 from raybroker.broker.destinations.transactions import branch_states
 from raybroker.broker.ending import ClusterEnding
@@ -44,6 +54,7 @@ from raybroker.broker.services.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.kinds.kind import Recorded
 from raybroker.model.definitions.kinds.policy import POLICY
@@ -54,6 +65,8 @@ from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
     ConfigError,
+    ConnectionLostError,
+    InvalidDestinationError,
     LocalDestinationError,
     MasterUnavailableError,
     RequestTimeoutError,
@@ -64,6 +77,7 @@ from raybroker.model.naming.names import (
     is_reserved_name,
 )
 from raybroker.services.clients.client_rows import Wanted
+from raybroker.system.clock import SystemClock
 
 REACH_TIMEOUT_S: Final = 10.0
 """How long a change waits for the other brokers to carry it out."""
@@ -73,6 +87,8 @@ BOOTSTRAP_RETRY_S: Final = 1.0
 """Until what could not be written into a new record is tried again."""
 PEER_TIMEOUT_S: Final = 10.0
 """How long another broker may take for what is asked on a client's behalf."""
+LED_BY: Final = "ledBy"
+"""Trait of a destination whose log has copies, for clients: the broker at which it is led."""
 TAKEN: Final = "client_id_taken"
 REDEEM: Final = "redeem_voucher"
 """What brokers ask each other about a client id."""
@@ -85,7 +101,7 @@ BrokerRows = tuple[int, str, list[tuple[str, str, bool, str]]]
 
 class ClusterBroker:
     """``nodes``: what is known of where brokers run, broker → node id; ``hands`` run forwarding agents; ``store``:
-    looks after the store that brokers share, where they do."""
+    looks after the store that brokers share, where they do; ``maker``: makes copies of logs."""
 
     def __init__(
         self,
@@ -96,6 +112,7 @@ class ClusterBroker:
         nodes: Callable[[], dict[str, str]],
         hands: Hands | None = None,
         store: StoreWatch | None = None,
+        maker: CopyMaker | None = None,
     ) -> None:
         self.local = local
         self.clustering = clustering
@@ -116,6 +133,9 @@ class ClusterBroker:
         def agreed() -> RecordState:
             return clustering.member.agreed
 
+        copies = CopiedLogs(
+            local.name, agreed, self._propose, peers, maker, local.placement, MeasuredTime(SystemClock()).now_ms
+        )
         self._destinations = RecordedDestinations(
             local.registry,
             local.destinations,
@@ -123,8 +143,7 @@ class ClusterBroker:
             local.policies,
             brokers,
             self._spread,
-            agreed,
-            self._propose,
+            RecordedWays(agreed, self._propose, copies, Placing(copies, brokers, agreed, self._propose)),
         )
         self._subscriptions = RecordedSubscriptions(
             local, self._destinations.is_local, brokers, self._spread, agreed, self._propose
@@ -191,6 +210,11 @@ class ClusterBroker:
         return self.local.name
 
     @property
+    def copies(self) -> CopiedLogs:
+        """The logs that have copies."""
+        return self._destinations.copies
+
+    @property
     def coordinator(self) -> str:
         return self._brokers.coordinator
 
@@ -227,12 +251,33 @@ class ClusterBroker:
         broker may use the destination.
         """
         self.clustering.require_open()
+        if (placed := self.copies.placed((kind, name))) is not None:
+            return await self._locate_led(placed)
         if guest and self._destinations.is_local(kind, name):
             raise LocalDestinationError(
                 f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly)"
             )
         host = await self.local.locate(kind, name, create)
         return host, self.local.registry.held_traits((check_destination_type(kind), name))
+
+    async def _locate_led(self, placed: PlacedLog) -> tuple[HostPort, Row]:
+        """The host of a destination whose log has copies, wherever it is led: clients of all brokers use that one."""
+        host, leader = await self.copies.host_of(placed)
+        attributes = self.clustering.member.agreed.destinations.get(placed.key)
+        if attributes is None:
+            raise InvalidDestinationError(f"{placed.key[0]} {placed.key[1]!r} does not exist")
+        own: Row = {name: attributes[name] for name in TRAITS if name in attributes}
+        traits = self.local.policies.traits(placed.key, own)
+        return host, {**traits, ONLY_HERE: True, LED_BY: leader}
+
+    async def forward(self, type: str, name: str, block: bytes) -> None:
+        """Put what a host has for a destination of another host there, wherever it is led; see Broker.forward."""
+        placed = self.copies.placed((type, name))
+        if placed is not None and (leader := await self.copies.leader_of(placed)) != self.name:
+            args = {"type": type, "name": name, "block": block}
+            await self._peers.call_broker(leader, "import", args, timeout_s=PEER_TIMEOUT_S)
+        else:
+            await self._import(type, name, block)
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
         """Broker → consumers of its member of a destination, of those brokers that answer."""
@@ -342,6 +387,7 @@ class ClusterBroker:
             TAKEN: local.services.client_ids.is_taken,
             LIST: self._clients,
             END: local.services.end_connections,
+            **self.copies.methods(),
         }
         handler = methods.get(method)
         if handler is None:
@@ -353,10 +399,14 @@ class ClusterBroker:
         found = next((other for other in self.local.registry.hosts if other.key == host), None)
         if found is None:
             self.local.registry.require_all_asked(f"host {host}")
+            if self.copies.placed_log(host) is not None:
+                raise ConnectionLostError(f"{host} is not led by broker {self.name} now; ask again")
             return "unknown" if method == "outcome" else None
         return await (found.transactions.outcome(key) if commit is None else found.transactions.decide(key, commit))
 
     async def _import(self, type: str, name: str, block: bytes) -> None:
+        if self.copies.placed((type, name)) is not None and not self.local.registry.has(type, name):
+            raise ConnectionLostError(f"{type} {name!r} is not led by broker {self.name} now; try again")
         await self.local.forward(type, name, block)
 
     async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:
@@ -381,6 +431,9 @@ class ClusterBroker:
 
     def host_elsewhere(self, host: str) -> HostElsewhere | None:
         """A host of another broker, by its key; None when it is none of another broker's."""
+        if (placed := self.copies.placed_log(host)) is not None:
+            leader = self.copies.known_leader(placed)
+            return HostElsewhere(self._peers, leader, host, PEER_TIMEOUT_S)
         broker = host.partition("/")[0]
         if not broker or broker == self.name or broker not in self.clustering.member.membership:
             return None
@@ -490,6 +543,12 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
     def stored() -> Row:
         return cluster().stored()
 
+    def copied(key: Key) -> bool:
+        return cluster().copies.placed(key) is not None
+
+    def replication(key: Key) -> Row:
+        return cluster().copies.replication_row(key)
+
     return OtherBrokers(
         lambda key: cluster().host_elsewhere(key),
         lambda client_id, instance: cluster().taken_elsewhere(client_id, instance),
@@ -497,4 +556,6 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
         elsewhere,
         pauses,
         stored,
+        copied,
+        replication,
     )

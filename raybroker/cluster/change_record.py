@@ -33,7 +33,8 @@ class Change:
     """One change.  ``attributes`` are plain values: what is created or set, or what an update replaces.
 
     key   (type, name) of a destination, (client id or "", name) of a durable subscription, (name,) of a template or
-          a quota or a policy or a broker or a service or a forwarding agent
+          a quota or a policy or a broker or a service or a forwarding agent; (type, name) of a destination whose
+          log has copies
 
     A pause names what it stops as attributes, each with the time in milliseconds at which it ends by itself, 0 for
     never; what a resume names goes on.
@@ -97,7 +98,8 @@ class RecordState:
     """What there is after some entry.  Keys as in Change; ``brokers`` are names in the order in which they were added.
 
     A subscription has the fields topic, shared, selector, no_local; its topic may be one that is in no record, such as
-    an auto-created one.  A service has the field broker: where it keeps its data.  ``pauses`` holds what
+    an auto-created one.  A service has the field broker: where it keeps its data.  ``copies`` says
+    of a destination whose log has copies which brokers keep those, and goes with it.  ``pauses`` holds what
     of a destination is paused and until when; the destination may be in no record as well.
 
     ``past``: destinations and subscriptions that were destroyed, and may still be on the broker whose copy this is.  It
@@ -109,6 +111,7 @@ class RecordState:
     templates: Table
     added: Table
     services: Table
+    copies: Table
     forwardings: Table
     pauses: Table
     quotas: Table
@@ -185,6 +188,7 @@ class RecordState:
             self.past.discard(past_key(kind, key))
         if change.kind == DESTINATION.end:
             self.pauses.pop(key, None)
+            self.copies.pop(key, None)
         if change.kind == DESTINATION.end and key[0] == "topic":
             for of_topic in [k for k, fields in self.subscriptions.items() if fields.get("topic") == key[1]]:
                 del self.subscriptions[of_topic]
@@ -200,7 +204,8 @@ class RecordState:
 
     def canonical(self) -> dict[str, object]:
         """Return it as JSON has it: for each table the rows as [key, attributes], in order of creation."""
-        return {kind.table: [[list(k), dict(v)] for k, v in self.table(kind).items()] for kind in RECORDED}
+        kept = (kind for kind in RECORDED if self.table(kind) or not kind.seldom)
+        return {kind.table: [[list(k), dict(v)] for k, v in self.table(kind).items()] for kind in kept}
 
     @staticmethod
     def from_canonical(found: Any) -> RecordState:

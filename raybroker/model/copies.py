@@ -7,14 +7,16 @@ from typing import Final
 
 from raybroker.model.errors import ConfigError
 
-_LATER: Final = "is not built yet: this version has one copy of each message, so leave it at 1"
 _REFUSED: Final[Mapping[int, str]] = {
-    2: "could not go on by itself without one of them: each alone is no majority; choose 1",
-    3: _LATER,
-    4: "bears the loss of one copy, as 3 does, and waits for one more; choose 1",
-    5: _LATER,
+    2: "could not go on by itself without one of them: each alone is no majority; choose 1 or 3",
+    4: "bears the loss of one copy, as 3 does, and waits for one more; choose 3 or 5",
 }
 """Numbers of copies that no destination has, with the reason."""
+
+
+def has_copies(attributes: Mapping[str, object]) -> bool:
+    """Return whether a destination with these attributes has more than one copy of what it stores."""
+    return int(str(attributes.get("replicas", 1))) > 1
 
 
 def check_replicas(replicas: int) -> None:

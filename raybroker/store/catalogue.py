@@ -35,7 +35,8 @@ class Catalogue:
 
     ``templates``: name → destination attributes.  ``properties``: changes made while the broker ran, see
     raybroker.config.live, and ``quotas``: name → attributes, and ``policies``: name → fields; hosts read these when
-    they start.
+    they start.  ``copies``: log of which a copy is
+    kept → the secret that all its copies have, in hexadecimal digits, and the type and name of its destination.
     """
 
     token: bytes
@@ -45,6 +46,7 @@ class Catalogue:
     properties: dict[str, list[Any]] = field(default_factory=dict)
     quotas: dict[str, dict[str, Any]] = field(default_factory=dict)
     policies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    copies: dict[str, list[str]] = field(default_factory=dict)
     _images: int = field(default=0, init=False, repr=False, compare=False)
     _written: int = field(default=0, init=False, repr=False, compare=False)
     _writing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
@@ -80,11 +82,12 @@ class Catalogue:
             fields.get("properties", {}),
             fields.get("quotas", {}),
             fields.get("policies", {}),
+            fields.get("copies", {}),
         )
 
     def kept(self) -> str:
         """All but the token, for another installation of the broker."""
-        return json.dumps({key: value for key, value in self._fields().items() if key != "token"})
+        return json.dumps({key: value for key, value in self._fields().items() if key not in ("token", "copies")})
 
     def image(self) -> Image:
         """An image of the catalogue as it is now, for :meth:`write`; called by the thread that changes it."""
@@ -100,6 +103,7 @@ class Catalogue:
             "properties": self.properties,
             "quotas": self.quotas,
             "policies": self.policies,
+            "copies": self.copies,
         }
 
     def write(self, directory: Path, image: Image) -> None:

@@ -295,6 +295,9 @@ class RigCalls:
     async def names(self) -> list[str]:
         return sorted(self._rig.brokers, key=lambda name: name != self._first)
 
+    def led_by(self, found: Sequence[Any]) -> str:
+        return ""
+
     def place(self, found: Sequence[Any]) -> DestinationPlace:
         key, broker, target, traits = found
         return DestinationPlace(

@@ -8,12 +8,14 @@ it is told to come again, and the next process follows.
     id, address ← ``copy_place``   of the copy, for the others
     ``know``, ``found``           where the others are; which copies begin the log
     ``held``, ``lead``            what it has, for whoever decides; lead now
+    ``copy_row``                  all that, for the broker that keeps it
     ``change``                    another copy is added, gets its vote, or goes
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -114,6 +116,13 @@ class CopyHost(DestinationHost):
     async def held(self) -> dict[str, Any]:
         """The row of :class:`raybroker.copies.copy_status.CopyStatus`."""
         return self._kept_copy().status().as_row()
+
+    async def copy_row(self) -> dict[str, Any]:
+        """What ``held`` says, with the address for the other copies, the process, and whether it serves clients."""
+        copy, plane = self._kept_copy(), self._begun()
+        assert self._address is not None
+        serves = copy.leads and plane.failure is None and plane.address is not None
+        return {**copy.status().as_row(), "address": self._address, "pid": os.getpid(), "serves": serves}
 
     async def lead(self) -> None:
         """Ask the others for their promise; what came of it is in ``held``."""

@@ -20,7 +20,9 @@ class HostSpec:
     config: Config
     tenure: int = 0
     """As of BrokerSpec."""
+    log: str = ""
+    """Names the log that this host has a copy of, at whichever broker; "": it has a log of its own."""
 
     @property
     def key(self) -> str:
-        return f"{self.broker}/{self.host}"
+        return self.log or f"{self.broker}/{self.host}"

@@ -25,6 +25,7 @@ from raybroker.broker.destinations.subscriptions import Subscriptions
 from raybroker.broker.host_listing import require_asked
 from raybroker.cluster.change_record import KIND_OF, Change, RecordState, differences, of_subscription
 from raybroker.hosting.host_port import Row
+from raybroker.model.copies import has_copies
 from raybroker.model.definitions.kinds.destination import DESTINATION
 from raybroker.model.definitions.kinds.kind import Recorded
 from raybroker.model.definitions.kinds.pause import PAUSE
@@ -36,7 +37,7 @@ from raybroker.model.definitions.kinds.template import TEMPLATE
 from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type
-from raybroker.model.settings.settings import SETTINGS
+from raybroker.model.settings.settings import changeable
 
 MANY: Final = 500
 """Destinations that are created with one wait for the disk."""
@@ -205,6 +206,8 @@ class Applying:
         many: list[Row] = []
         for change in changes:
             key, attributes = _key(change.key), dict(change.attributes)
+            if has_copies(attributes):
+                continue  # It is made where its log is led.
             if self._may_be_away(key):
                 self._registry.away.awaited.add(key)
             elif self._is_local(key):
@@ -218,7 +221,7 @@ class Applying:
             else:
                 host = await self._placement.create(key, attributes)
                 if key in self._registry.orphans:
-                    await self._placement.update(key, host, {n: v for n, v in attributes.items() if _changeable(n)})
+                    await self._placement.update(key, host, {n: v for n, v in attributes.items() if changeable(n)})
                     self._registry.orphans.discard(key)
         for start in range(0, len(many), MANY):
             await self._placement.create_many(many[start : start + MANY])
@@ -226,11 +229,11 @@ class Applying:
     async def _update(self, change: Change) -> None:
         key = _key(change.key)
         host = self._registry.find(*key)
-        if self._may_be_away(key):
+        if self._may_be_away(key) or (host is None and self._placement.is_copied(key)):
             return
         if host is None:
             raise InvalidDestinationError(f"{key[0]} {key[1]!r} is to be updated and is not here")
-        changes = {name: value for name, value in change.attributes.items() if _changeable(name)}
+        changes = {name: value for name, value in change.attributes.items() if changeable(name)}
         await self._placement.update(key, host, changes)
 
     async def _destroy(self, change: Change) -> None:
@@ -277,8 +280,3 @@ class Applying:
 
 def _key(key: tuple[str, ...]) -> Key:
     return (check_destination_type(key[0]), key[1])
-
-
-def _changeable(name: str) -> bool:
-    setting = SETTINGS.get(("destination", name))
-    return setting is not None and setting.reload != "fixed"

@@ -7,12 +7,14 @@ own clients alone is changed there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from raybroker.broker.broker import Broker
 from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster.record_application import ONLY_HERE
+from raybroker.broker.copies.copied_logs import CopiedLogs
+from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas, refuse_used
 from raybroker.broker.definitions.quotas import merged as merged_quota
@@ -26,6 +28,7 @@ from raybroker.broker.host_listing import require_whole
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import Row
+from raybroker.model.copies import has_copies
 from raybroker.model.definitions.policy import SWITCHED_ON, Policy
 from raybroker.model.errors import BrokerGoneError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing
@@ -45,8 +48,18 @@ SHOWN_MAX: Final = 5
 Propose = Callable[[Change], Awaitable[None]]
 
 
+class RecordedWays(NamedTuple):
+    """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up; ``copies``:
+    of logs; ``placing`` makes them."""
+
+    agreed: Callable[[], RecordState]
+    propose: Propose
+    copies: CopiedLogs
+    placing: Placing
+
+
 class RecordedDestinations:
-    """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
+    """Destinations of the whole cluster."""
 
     def __init__(
         self,
@@ -56,8 +69,7 @@ class RecordedDestinations:
         policies: Policies,
         brokers: BrokerCalls,
         everywhere: ClusterAdmin,
-        agreed: Callable[[], RecordState],
-        propose: Propose,
+        ways: RecordedWays,
     ) -> None:
         self._registry = registry
         self._destinations = destinations
@@ -65,8 +77,10 @@ class RecordedDestinations:
         self._policies = policies
         self._brokers = brokers
         self._all = everywhere
-        self._agreed = agreed
-        self._propose = propose
+        self._agreed = ways.agreed
+        self._propose = ways.propose
+        self._placing = ways.placing
+        self.copies = ways.copies
 
     def is_local(self, type_: str, name: str) -> bool:
         traits = self._registry.traits.get((check_destination_type(type_), name), {})
@@ -106,7 +120,10 @@ class RecordedDestinations:
         else:
             await self._refuse_others(key)
             await refuse_circle(self._registry.where, key, checked.get("errorDestination"))
-            await self._propose(Change("create_destination", key, checked))
+            if has_copies(checked):
+                await self._placing.create(key, checked)
+            else:
+                await self._propose(Change("create_destination", key, checked))
 
     async def _refuse_others(self, key: Key) -> None:
         """What another broker has for its own clients, or as an orphan, is no member of a new one."""

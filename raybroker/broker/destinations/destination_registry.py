@@ -79,10 +79,14 @@ def _by_number(name: str) -> tuple[int, str]:
 
 class Registry:
     """What the hosts said that they serve, kept up to date by the broker; ``hold``: what policies make of a
-    destination's own attributes."""
+    destination's own attributes; ``has_copies``: its log has copies at several brokers, and it may be served at another
+    one."""
 
     def __init__(
-        self, broker: str = "", hold: Callable[[Key, dict[str, Any]], dict[str, Any]] = lambda key, own: own
+        self,
+        broker: str = "",
+        hold: Callable[[Key, dict[str, Any]], dict[str, Any]] = lambda key, own: own,
+        has_copies: Callable[[Key], bool] = lambda key: False,
     ) -> None:
         self._broker = broker
         self._hold = hold
@@ -102,6 +106,7 @@ class Registry:
         self.version = int.from_bytes(entropy.token(6), "little")
         """Grows with each topic that comes or goes. Starts anywhere, so that a broker that came back is a change."""
         self._bell = asyncio.Event()
+        self._has_copies = has_copies
 
     def put(
         self,
@@ -159,6 +164,11 @@ class Registry:
         host = self.where.get((kind, name))
         if host is None:
             self.require_all_asked(f"{kind} {name!r}")
+            if self._has_copies((kind, name)):
+                raise InvalidDestinationError(
+                    f"{kind} {name!r} is not served by broker {self._broker} now: its log, which has copies, is led at"
+                    " another broker, or by none until a majority of its copies is up"
+                )
             raise InvalidDestinationError(f"{kind} {name!r} does not exist")
         return host
 

@@ -55,7 +55,7 @@ HOW_TO_ADOPT: Final = (
 
 
 class Destinations:
-    """The destinations on the hosts of one broker."""
+    """The destinations on the hosts of one broker; ``replication``: what is shown of the copies of a log."""
 
     def __init__(
         self,
@@ -65,7 +65,9 @@ class Destinations:
         templates: Templates,
         quotas: Quotas,
         memory: Guarded,
+        replication: Callable[[Key], Row] = lambda key: {},
     ) -> None:
+        self._replication = replication
         self._memory = memory
         self._config = config
         self._registry = registry
@@ -145,7 +147,8 @@ class Destinations:
     async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)
         row, effective = await asyncio.gather(host.destinations.query(*key), host.pools.effective(*key))
-        return self._shown(key, host, {**row, **effective})
+        copies = self._replication(key)
+        return self._shown(key, host, {**row, **effective, **({"replication": copies} if copies else {})})
 
     async def made(self) -> list[tuple[Key, Row]]:
         """Return the destinations that administrators have made, and mq.sys.dmq, with their own attributes; orphans are

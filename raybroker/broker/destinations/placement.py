@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from raybroker.broker.destinations.destination_registry import DMQ, TRAITS, Key, Registry
@@ -17,9 +18,20 @@ from raybroker.model.definitions.pauses import WORK, starting
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type, is_reserved_name
 from raybroker.model.settings.setting_table import IN_BROKER
-from raybroker.model.settings.settings import ConfigView, dead_message_queue
+from raybroker.model.settings.settings import ConfigView, changeable, dead_message_queue
 
 log = logging.getLogger("raybroker.broker")
+
+
+class OfRecord(NamedTuple):
+    """What the configuration change record says of a destination.
+
+    pauses  what of it is paused, and until when
+    copied  whether its log has copies at several brokers, so that it is served where that is led
+    """
+
+    pauses: Callable[[Key], Mapping[str, int]]
+    copied: Callable[[Key], bool] = lambda key: False
 
 
 class Placement:
@@ -36,7 +48,7 @@ class Placement:
         drop_host: DropHost,
         greet: Callable[[HostPort, bool], Awaitable[None]],
         quota_known: Callable[[HostPort, Row], Awaitable[None]],
-        recorded_pauses: Callable[[Key], Mapping[str, int]],
+        recorded: OfRecord,
     ) -> None:
         self._config = config
         self._registry = registry
@@ -45,7 +57,8 @@ class Placement:
         self._drop_host = drop_host
         self._greet = greet
         self._quota_known = quota_known
-        self._recorded_pauses = recorded_pauses
+        self._recorded_pauses = recorded.pauses
+        self.is_copied = recorded.copied
         self._changing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """Of destinations that are being made or removed: a lock is there as long as somebody has or awaits it."""
         self._begun: dict[Key, HostPort] = {}
@@ -70,6 +83,29 @@ class Placement:
         if host not in self._registry.hosts:  # A loopback has one host, whatever kind is asked for.
             self._registry.hosts.append(host)
         await self._greet(host, new)
+
+    async def serve_led(self, key: Key, host: HostPort, attributes: Row, pauses: Mapping[str, int]) -> None:
+        """The log of a host is led here: its destination is served, with the attributes and pauses that the record
+        says, whatever the last leader knew of them."""
+        rows = await host.destinations.destination_rows()
+        row = next((row for row in rows if (row["type"], row["name"]) == key), None)
+        await self._register_host(host, new=False)
+        await self._quota_known(host, attributes)
+        if row is None:
+            await host.destinations.create(*key, attributes, False, None)
+        elif changes := {
+            name: value for name, value in attributes.items() if row["traits"].get(name) != value and changeable(name)
+        }:
+            await host.destinations.update(*key, changes)
+        for which, until_ms in pauses.items():
+            await host.destinations.pause(*key, which, until_ms)
+        self._registry.put(key, host, attributes=attributes)
+
+    def leave_led(self, key: Key, host: HostPort) -> None:
+        """The log of a host is led here no more."""
+        if self._registry.where.get(key) is host:
+            self._registry.drop(key)
+        self._registry.remove_host(host)
 
     async def ready(self) -> None:
         """Make mq.sys.dmq if it is surely missing."""

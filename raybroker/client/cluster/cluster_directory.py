@@ -40,6 +40,10 @@ class Calls(Protocol):
         """What ``locate`` of a broker answered."""
         ...
 
+    def led_by(self, found: Sequence[Any]) -> str:
+        """The broker that has to be asked instead of the one that answered ``locate`` so; "": none."""
+        ...
+
     outside: bool
     """See Directory."""
 
@@ -174,7 +178,11 @@ class ClusterDirectory:
         if broker and broker != self._home:
             guest = not home_of_temporary(name)
             return self._calls.place(await self._calls.call(broker, "locate", kind, name, create, guest))
-        return self._calls.place(await self._call_home("locate", kind, name, create))
+        found = await self._call_home("locate", kind, name, create)
+        leader = self._calls.led_by(found)
+        if leader and leader != self._home:  # It has one place, which is another broker's.
+            found = await self._calls.call(leader, "locate", kind, name, False, True)
+        return self._calls.place(found)
 
     async def create_temporary(self, kind: str, owner: str) -> str:
         return str(await self._call_home("create_temporary", kind, owner))

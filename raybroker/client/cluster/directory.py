@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.transport.link import Link
+
+LED_BY: Final = "ledBy"
+"""Trait of a destination whose log has copies: the one broker at which it is, which changes when that is lost."""
 
 Dial = Callable[[Callable[[], Link]], Awaitable[object]]
 """Connects the link that the factory makes; raises OSError when nobody listens."""

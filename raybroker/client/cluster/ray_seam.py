@@ -175,6 +175,9 @@ class RayCalls:
         key, ip, port, token, broker, traits, certificate = found
         return DestinationPlace(f"{key}@{ip}:{port}", token, way_to_host(ip, port, certificate), broker, traits)
 
+    def led_by(self, found: Sequence[Any]) -> str:
+        return ""  # What any broker answers is the way to the host itself.
+
     async def identify(self, broker: str, client_id: str, instance: str) -> None:
         await self.call(broker, "identify", client_id, instance)
 

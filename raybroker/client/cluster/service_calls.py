@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from raybroker.client.cluster.directory import DestinationPlace
+from raybroker.client.cluster.directory import LED_BY, DestinationPlace
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.ways.logging_in import Credentials, VouchedFor
 from raybroker.client.ways.service_address import ServiceAddress
@@ -347,6 +347,9 @@ class ServiceCalls:
 
     async def names(self) -> list[str]:
         return list(self._doors)
+
+    def led_by(self, found: Sequence[Any]) -> str:
+        return str(found[2].get(LED_BY, ""))  # The way to a host leads through the service of its own broker.
 
     def place(self, found: Sequence[Any]) -> DestinationPlace:
         key, broker, traits, secret = found

@@ -20,7 +20,7 @@ from typing import Any, Final
 from raybroker.client.cluster.addresses import reconnect_time
 from raybroker.client.cluster.broker_members import BrokerMembers, Key
 from raybroker.client.cluster.cluster_view import alive, coordinator
-from raybroker.client.cluster.directory import View
+from raybroker.client.cluster.directory import LED_BY, View
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.consumer import IDENTITY_BYTES, ConsumerCore, MemberOwner
 from raybroker.client.consumer.consumer_options import ConsumerOptions
@@ -95,6 +95,8 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         """The brokers that it has members on, or waits for."""
         self._follows = False
         """It is open, and follows the brokers."""
+        self._anywhere = False
+        """Its destination is in one place of the cluster, which the home broker knows, whichever that is."""
         self._wide = False
         """It has members on all brokers, not on the coordinator alone."""
         self._only = self._policy = ""
@@ -121,8 +123,11 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
     async def _open_in_cluster(self) -> None:
         brokers = self._connection.brokers
-        brokers.listeners.append(self._brokers_changed)
         await self._choose()
+        if self._anywhere:
+            await self._join_members("")
+            return
+        brokers.listeners.append(self._brokers_changed)
         await self._open_first()
         if self._widens():
             await self._open_elsewhere()
@@ -134,6 +139,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
             return
         kind, name, directory = self.destination.kind, self.destination.name, self._connection.directory
         found = await self._connection.tasks.with_retry(name, lambda: directory.locate(kind, name, self._create))
+        self._anywhere = LED_BY in found.traits
         if found.traits.get(ONLY_HERE):
             self._only = directory.home
         elif is_pinned(self.destination, found.traits, self._options):

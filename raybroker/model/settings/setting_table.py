@@ -323,8 +323,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             choices=HOSTINGS, reload="fixed"),
     Setting("replicas", "int", 1, "destination",
             "How many copies of what it stores there are to be, each on another Ray node: 1, 3 or 5; a send is "
-            "confirmed once a majority has it. Chosen at creation and never changed. This version has one copy alone: "
-            "3 and 5 are refused.",
+            "confirmed once a majority has it. The queue is in one place of the cluster then, at the broker whose copy "
+            "leads, and another one takes over when that is lost. Chosen at creation and never changed.",
             unit="copies", low=1, high=5, reload="fixed"),
     Setting("minInSync", "int", 0, "destination",
             "How many copies have to have a message before its send is confirmed: from a majority up to all of them. "

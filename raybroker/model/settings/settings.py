@@ -76,6 +76,12 @@ def settings_of(scope: Scope) -> tuple[Setting, ...]:
     return tuple(setting for setting in ALL if setting.scope == scope)
 
 
+def changeable(name: str) -> bool:
+    """Whether an attribute of a destination can be changed after it was made."""
+    setting = SETTINGS.get(("destination", name))
+    return setting is not None and setting.reload != "fixed"
+
+
 def lookup(name: str, scope: Scope) -> Setting:
     """The setting of that name; names are case sensitive, as in MQ.
 

@@ -93,6 +93,7 @@ class Recorded:
     in_topic  whether it goes with its topic
     stays     whether one that was ended may still be on a broker whose copy of the record is behind
     later     whether records of earlier releases do not have the table
+    seldom    whether it is left out where there is nothing in it
     """
 
     table: str
@@ -106,6 +107,7 @@ class Recorded:
     in_topic: bool = False
     stays: bool = False
     later: bool = False
+    seldom: bool = False
 
 
 class Kind(ABC):

@@ -36,5 +36,11 @@ KINDS: Final[tuple[Kind, ...]] = (
 )
 BROKER: Final = Recorded("added", "broker", "add_broker", "remove_broker")
 SERVICE: Final = Recorded("services", "service", "place_service", "drop_service")
-RECORDED: Final = (*dict.fromkeys(kind.recorded for kind in KINDS if kind.recorded is not None), BROKER, SERVICE)
-"""What is in the configuration change record: those of the kinds, and two tables of the cluster itself."""
+COPIES: Final = Recorded("copies", "copies of", "place_copies", "drop_copies", "place_copies", later=True, seldom=True)
+RECORDED: Final = (
+    *dict.fromkeys(kind.recorded for kind in KINDS if kind.recorded is not None),
+    BROKER,
+    SERVICE,
+    COPIES,
+)
+"""What is in the configuration change record: those of the kinds, and three tables of the cluster itself."""

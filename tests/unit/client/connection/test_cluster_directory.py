@@ -34,6 +34,9 @@ class Scripted:
     async def names(self) -> list[str]:
         return list(self.there)
 
+    def led_by(self, found: Sequence[Any]) -> str:
+        return ""
+
     def place(self, found: Sequence[Any]) -> DestinationPlace:
         raise AssertionError("nobody looks for a place")
 

@@ -1,0 +1,447 @@
+"""The logs of one cluster that have copies, as one of its brokers sees them.
+
+It keeps the copies that the record gives it, looks at them several times a second, asks the other brokers for theirs,
+has one told to lead where none does, and serves a destination while the copy here leads its log.  A lost disk is made
+good: the copy that was on it goes from the set, and the empty one learns and gets its vote.
+
+Nothing is removed because it is absent: a copy goes from the disk when its destination was destroyed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raybroker.broker.copies.copy_port import CopyMaker, KeptCopy
+from raybroker.broker.copies.own_copy import OwnCopy, held_copies
+from raybroker.broker.copies.placed_log import PlacedLog
+from raybroker.broker.destinations.placement import Placement
+from raybroker.broker.remote_broker import RemotePeers
+from raybroker.cluster.change_record import Change, RecordState
+from raybroker.cluster.replicas.copy_takeover import AskCopies, CopyAction, LevelCopy, StartAt
+from raybroker.cluster.replicas.set_repair import next_change
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions.kinds.table import COPIES
+from raybroker.model.errors import BrokerError, ConnectionLostError, NotSupportedError
+from raybroker.model.naming.names import check_destination_type
+from raybroker.system.supervision import Supervisor
+
+LOOK_S: Final = 0.5
+LOOK_SOON_S: Final = 0.1
+"""While a log has no leader, or one that is not served yet."""
+ASK_S: Final = 1.0
+"""How often another broker is asked for its copies; more often, as often as this one looks, while there is no
+leader."""
+ANSWER_S: Final = 1.0
+"""How long a copy or a broker may take to answer."""
+WORK_S: Final = 20.0
+"""How long one step of keeping a set complete may take; a change of it waits for a majority."""
+FOR_GOOD_MS: Final = 1 << 62
+OPENED_S: Final = 120.0
+"""How long a copy that was made for a new destination may be in no record."""
+COPIES_OF: Final = "copies"
+"""What brokers ask each other: the rows of the copies that one keeps."""
+LEAD: Final = "lead_copy"
+OPEN: Final = "open_copy"
+FORGET: Final = "forget_copy"
+NODE: Final = "node"
+SHOWN: Final = ("copy", "voter", "index", "behind", "in_flight_bytes", "answered_ms_ago", "connected", "trouble")
+"""What is shown of each copy, as in raybroker.copies.copy_status."""
+
+log = logging.getLogger("raybroker.cluster")
+
+
+class CopiedLogs:
+    """``me``: this broker; ``agreed``: what the record says; ``propose`` changes it; ``now_ms`` goes on evenly."""
+
+    def __init__(
+        self,
+        me: str,
+        agreed: Callable[[], RecordState],
+        propose: Callable[[Change], Awaitable[None]],
+        peers: RemotePeers,
+        maker: CopyMaker | None,
+        placement: Placement,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._me = me
+        self._agreed = agreed
+        self._propose = propose
+        self._peers = peers
+        self._maker = maker
+        self._placement = placement
+        self._now_ms = now_ms
+        self._own: dict[str, OwnCopy] = {}
+        self._asked_ms: dict[str, int] = {}
+        """Broker → when it was asked for its copies last."""
+        self._working: dict[str, asyncio.Task[Any]] = {}
+        """What is done beside the looks, by its name: one of each at a time."""
+        self._apart: dict[str, int] = {}
+        """Logs that are in no record → until when nothing is done about it; for good where an operator was told."""
+        self.changes: dict[str, int] = {}
+        """Log → how often another copy was seen to lead than before."""
+        self._loops = Supervisor(f"copies at broker {me}")
+
+    @property
+    def maker(self) -> CopyMaker | None:
+        """Makes copies; None where there can be none."""
+        return self._maker
+
+    def new_secret(self) -> bytes:
+        """Return what all copies of a new log have. Raises NotSupportedError."""
+        if self._maker is None:
+            raise NotSupportedError(f"broker {self._me} keeps no copies: it is no actor in Ray")
+        return self._maker.new_secret()
+
+    def placed(self, key: tuple[str, ...]) -> PlacedLog | None:
+        """Return what the record says of a destination whose log has copies; None for any other one."""
+        row = self._agreed().copies.get(key)
+        return None if row is None else PlacedLog.of_record(key, row)
+
+    def placed_log(self, name: str) -> PlacedLog | None:
+        """Do what :meth:`placed` does, by the name of the log."""
+        for key, row in self._agreed().copies.items():
+            if row["log"] == name:
+                return PlacedLog.of_record(key, row)
+        return None
+
+    # ---- looks
+
+    async def run(self) -> None:
+        """Look, for as long as the broker lives."""
+        while self._maker is not None:
+            unsteady = any(not one.is_led or one.leads != one.served for one in self._own.values())
+            await asyncio.sleep(LOOK_SOON_S if unsteady else LOOK_S)
+            try:
+                await self._look_at_logs(self._maker)
+            except Exception:  # the next look may fare better, and without looks nobody leads
+                log.exception("broker %s could not look at its copies", self._me)
+
+    async def _look_at_logs(self, maker: CopyMaker) -> None:
+        wanted = {placed.log: placed for key in self._agreed().copies if (placed := self.placed(key))}
+        mine = {name: placed for name, placed in wanted.items() if self._me in placed.brokers}
+        for name in [name for name in self._own if name not in mine]:
+            self._leave(self._own.pop(name))
+        for name, kept in list(maker.kept().items()):
+            if name not in mine and self._now_ms() >= self._apart.get(name, 0):
+                self._once(f"the end of the copy of {name}", self._end_copy(maker, name, kept))
+        for name, placed in mine.items():
+            self._apart.pop(name, None)
+            if name in self._own:
+                self._own[name].place(placed)
+            elif (found := maker.kept().get(name)) is not None:
+                self._own[name] = OwnCopy(self._me, placed, await maker.open(name, found.secret))
+            else:
+                self._once(f"the secret of {name}", self._learn_secret(maker, placed))
+        await asyncio.gather(*(self._ask_own(maker, copy) for copy in self._own.values()))
+        self._ask_others()
+        for copy in list(self._own.values()):
+            await self._look_at_copy(copy)
+
+    def _once(self, name: str, work: Any) -> None:
+        """Do something beside the looks, unless it is being done."""
+        before = self._working.get(name)
+        if before is not None and not before.done():
+            work.close()
+            return
+        task = self._working[name] = self._loops.once(name, work)
+        task.add_done_callback(lambda done: self._working.get(name) is done and self._working.pop(name))
+
+    async def _ask_own(self, maker: CopyMaker, copy: OwnCopy) -> None:
+        """Ask this broker's copy; one that does not answer may be another process by now."""
+        try:
+            copy.row = await asyncio.wait_for(copy.port.copy_row(), ANSWER_S)
+        except (BrokerError, TimeoutError):
+            copy.row = {}
+            name = copy.placed.log
+            kept = maker.kept().get(name)
+            if kept is not None:
+                self._once(f"the process of {name}", self._find_again(maker, copy, kept.secret))
+
+    @staticmethod
+    async def _find_again(maker: CopyMaker, copy: OwnCopy, secret: bytes) -> None:
+        copy.port = await maker.open(copy.placed.log, secret)
+
+    def _ask_others(self) -> None:
+        """Ask the other brokers for their copies of these logs; what they answer counts with the next look."""
+        now_ms = self._now_ms()
+        unled = {name for copy in self._own.values() if not copy.is_led for name in copy.placed.brokers}
+        for broker in {name for copy in self._own.values() for name in copy.placed.brokers} - {self._me}:
+            apart_ms = LOOK_S * 1000 if broker in unled else ASK_S * 1000
+            if now_ms - self._asked_ms.get(broker, -(10**9)) >= apart_ms:
+                self._asked_ms[broker] = now_ms
+                self._once(f"the copies of broker {broker}", self._ask_broker(broker))
+
+    async def _ask_broker(self, broker: str) -> dict[str, Row]:
+        """The rows of the copies that a broker keeps; none when it cannot be asked."""
+        asked_ms = self._now_ms()
+        try:
+            rows: dict[str, Row] = await self._peers.call_broker(broker, COPIES_OF, {}, timeout_s=ANSWER_S)
+        except BrokerError:
+            rows = {}
+        for name, copy in self._own.items():
+            copy.said(broker, rows.get(name, {}), asked_ms)
+        return rows
+
+    async def _look_at_copy(self, copy: OwnCopy) -> None:
+        """One copy: found its log, tell it where the others are, have somebody lead, and serve where it leads."""
+        now_ms, name = self._now_ms(), copy.placed.log
+        if founding := copy.founding():
+            await self._told(copy, copy.port.found(founding, copy.placed.min_in_sync))
+        if addresses := copy.addresses_to_tell(now_ms):
+            await self._told(copy, copy.port.know(addresses))
+        self._note_leader(copy)
+        if copy.served and not copy.leads:
+            self._leave(copy)
+        elif copy.leads and not copy.served:
+            self._once(f"the start of {name}", self._serve(copy))
+        elif copy.leads:
+            self._once(f"the set of {name}", self._complete(copy))
+        for action in copy.due(now_ms):
+            self._once(f"the leader of {name}", self._carry_out(copy, action))
+
+    async def _told(self, copy: OwnCopy, work: Awaitable[None]) -> None:
+        try:
+            await asyncio.wait_for(work, ANSWER_S)
+        except (BrokerError, TimeoutError) as error:
+            copy.forget_addresses()
+            log.info("copy of %s at broker %s: %s", copy.placed.log, self._me, str(error) or "no answer in time")
+
+    def _note_leader(self, copy: OwnCopy) -> None:
+        """Log who leads, when it is another one."""
+        leader = self._broker_of(copy, str(copy.row.get("leader", "")))
+        if leader and leader != copy.leader:
+            name, before, copy.leader = copy.placed.log, copy.leader, leader
+            if before:
+                self.changes[name] = self.changes.get(name, 0) + 1
+            if leader == self._me:
+                why = f"the copy of broker {before} was heard no more" if before else "nobody was heard to lead it"
+                log.warning(
+                    "[B2205] %s %s is led by broker %s, in term %d: %s",
+                    *copy.placed.key,
+                    leader,
+                    copy.row["term"],
+                    why,
+                )
+
+    def _broker_of(self, copy: OwnCopy, id: str) -> str:
+        """The broker that has this copy; "" when that is not known."""
+        rows = copy.known_rows(self._now_ms())
+        found = next((broker for broker, row in rows.items() if row["copy"] == id), "")
+        known = dict(zip(copy.placed.ids, copy.placed.brokers, strict=True))
+        return found or known.get(id, "")
+
+    # ---- what is served here
+
+    async def _serve(self, copy: OwnCopy) -> None:
+        maker, placed = self._maker, copy.placed
+        attributes = self._agreed().destinations.get(placed.key)
+        if maker is None or attributes is None:
+            return  # It is being made, or was destroyed.
+        host = maker.host(copy.port)
+        try:
+            await self._placement.serve_led(placed.key, host, dict(attributes), self._pauses(placed))
+        except BrokerError as error:
+            log.info("%s %s is not served here yet: %s", *placed.key, error)
+            self._placement.leave_led(placed.key, host)
+            return
+        copy.served = True
+
+    def _pauses(self, placed: PlacedLog) -> dict[str, int]:
+        return {which: int(str(until)) for which, until in self._agreed().pauses.get(placed.key, {}).items()}
+
+    def _leave(self, copy: OwnCopy) -> None:
+        """This broker does not serve it any more."""
+        if copy.served and self._maker is not None:
+            copy.served = False
+            self._placement.leave_led(copy.placed.key, self._maker.host(copy.port))
+
+    # ---- who leads
+
+    async def _carry_out(self, copy: OwnCopy, action: CopyAction) -> None:
+        if isinstance(action, AskCopies):
+            others = [peer for peer in action.peers if peer != self._me]
+            following = copy.takeovers.answered(action, self._me, held_copies(copy.placed.log, copy.row))
+            for work in asyncio.as_completed([self._answer_of(copy, action, peer) for peer in others]):
+                following = [*following, *await work]
+            for then in following[:1]:
+                await self._carry_out(copy, then)
+            return
+        assert isinstance(action, StartAt | LevelCopy)
+        chosen = action.peer if isinstance(action, StartAt) else action.leader
+        try:
+            await self._tell_to_lead(chosen, copy.placed.log)
+        except BrokerError as error:
+            log.info("broker %s could not be told to lead %s: %s", chosen, copy.placed.log, error)
+        finally:
+            copy.takeovers.ended(action)
+
+    async def _answer_of(self, copy: OwnCopy, ask: AskCopies, peer: str) -> list[CopyAction]:
+        name = copy.placed.log
+        rows = await self._ask_broker(peer)
+        return copy.takeovers.answered(ask, peer, held_copies(name, rows.get(name, {}))) if name in rows else []
+
+    async def _tell_to_lead(self, broker: str, name: str) -> None:
+        log.warning("[B2206] broker %s tells broker %s to lead %s", self._me, broker, name)
+        if broker == self._me:
+            await self.lead(name)
+        else:
+            await self._peers.call_broker(broker, LEAD, {"log": name}, timeout_s=ANSWER_S)
+
+    async def leader_of(self, placed: PlacedLog) -> str:
+        """The broker whose copy leads a log; raises ConnectionLostError while none is known to."""
+        copy = self._own.get(placed.log)
+        if copy is not None and copy.is_led and (leader := self._broker_of(copy, str(copy.row["leader"]))):
+            return leader
+        brokers = [name for name in placed.brokers if name != self._me]
+        for work in asyncio.as_completed([self._led_by(placed, name) for name in brokers]):
+            if leader := await work:
+                return leader
+        why = copy.why() if copy is not None else f"brokers {', '.join(placed.brokers)} keep copies of it"
+        raise ConnectionLostError(f"{placed.key[0]} {placed.key[1]!r} has no leader now: {why}")
+
+    def known_leader(self, placed: PlacedLog) -> str:
+        """The broker whose copy was heard to lead last; where none was, one that can say that it is not."""
+        copy = self._own.get(placed.log)
+        leader = "" if copy is None else self._broker_of(copy, str(copy.row.get("leader", ""))) or copy.leader
+        return leader or next(name for name in placed.brokers if name != self._me)
+
+    async def _led_by(self, placed: PlacedLog, broker: str) -> str:
+        """Who leads a log, as a broker that keeps a copy of it has heard."""
+        row = (await self._ask_broker(broker)).get(placed.log, {})
+        if not row or not row["led"]:
+            return ""
+        known = {row["copy"]: broker, **dict(zip(placed.ids, placed.brokers, strict=True))}
+        return known.get(row["leader"], "")
+
+    async def host_of(self, placed: PlacedLog) -> tuple[HostPort, str]:
+        """The host that serves a destination, and its broker; raises ConnectionLostError while there is none."""
+        maker = self._maker
+        if maker is None:
+            raise ConnectionLostError(f"broker {self._me} keeps no copies")
+        leader = await self.leader_of(placed)
+        copy = self._own.get(placed.log)
+        if leader == self._me:
+            if copy is None or not copy.served:
+                raise ConnectionLostError(f"{placed.key[0]} {placed.key[1]!r} is about to be served by broker {leader}")
+            return maker.host(copy.port), leader
+        kept = maker.kept().get(placed.log)
+        secret = await self._ask_secret(placed) if kept is None else kept.secret
+        return await maker.host_elsewhere(leader, placed.log, secret), leader
+
+    # ---- what is shown
+
+    def replication_row(self, key: tuple[str, ...]) -> Row:
+        """Return who leads the log of a destination, and how far each copy is, as this broker knows it: all of them
+        where its own copy leads.  Nothing for a destination without copies, and at a broker that keeps none."""
+        placed = self.placed(key)
+        copy = None if placed is None else self._own.get(placed.log)
+        if copy is None:
+            return {}
+        row = copy.row
+        return {
+            "log": copy.placed.log,
+            "leader": self._broker_of(copy, str(row.get("leader", ""))) if copy.is_led else "",
+            "leader_changes": self.changes.get(copy.placed.log, 0),
+            "why": copy.why(),
+            **{name: row[name] for name in ("term", "index", "committed", "lease", "min_in_sync") if name in row},
+            "copies": [
+                {"broker": self._broker_of(copy, one["copy"]), **{name: one[name] for name in SHOWN}}
+                for one in row.get("copies", ())
+            ],
+        }
+
+    def replication_rows(self) -> dict[tuple[str, str], Row]:
+        """Destination → its :meth:`replication_row`, of those whose copy here leads."""
+        return {copy.placed.key: self.replication_row(copy.placed.key) for copy in self._own.values() if copy.leads}
+
+    # ---- a set that is not complete
+
+    async def _complete(self, copy: OwnCopy) -> None:
+        """One step towards a set of the copies that the brokers have now: what was on a lost disk goes, what is new
+        learns and gets its vote."""
+        rows, row, placed = copy.known_rows(self._now_ms()), copy.row, copy.placed
+        have = {name: str(rows[name]["copy"]) for name in placed.brokers if name in rows}
+        ids = tuple(have.get(name, old) for name, old in zip(placed.brokers, placed.ids, strict=True))
+        there = set(have.values())
+        caught_up = {one["copy"] for one in row["copies"] if one["connected"] and not one["behind"]} & there
+        step = next_change(row["voters"], row["learners"], ids, caught_up, row["min_in_sync"])
+        if step is not None:
+            why = await asyncio.wait_for(copy.port.change(*step), WORK_S)
+            said = "it is not done: " + why if why else "it is done"
+            log.warning("[B2207] %s %s: to %s copy %s: %s", *placed.key, *step, said)
+        elif ids != placed.ids and set(row["voters"]) == set(ids):
+            placed = PlacedLog(placed.key, placed.log, placed.brokers, ids, placed.min_in_sync)
+            await self._propose(Change(COPIES.make, placed.key, placed.attributes()))
+
+    # ---- secrets, and copies that nobody wants any more
+
+    async def _learn_secret(self, maker: CopyMaker, placed: PlacedLog) -> None:
+        """This broker's disk is new: ask the others what all copies have."""
+        await maker.keep(placed.log, KeptCopy(await self._ask_secret(placed), placed.key))
+
+    async def _ask_secret(self, placed: PlacedLog) -> bytes:
+        for broker in placed.brokers:
+            if broker != self._me:
+                rows = await self._ask_broker(broker)
+                if secret := rows.get(placed.log, {}).get("secret"):
+                    return bytes.fromhex(str(secret))
+        raise ConnectionLostError(f"no broker that has a copy of {placed.log} can be asked for it")
+
+    async def _end_copy(self, maker: CopyMaker, name: str, kept: KeptCopy) -> None:
+        """The record does not have this log: its destination was destroyed, or an older record was restored."""
+        state = self._agreed()
+        if kept.key in state.past or kept.key in state.destinations:
+            await maker.end_copy(name, remove=True)
+            await maker.keep(name, None)
+            log.info("the copy of %s (%s %s), which was destroyed, was removed", name, *kept.key)
+        else:
+            self._apart[name] = FOR_GOOD_MS
+            log.warning("[B2208] the copy of %s (%s %s) is in no record, and stays on disk", name, *kept.key)
+
+    # ---- what other brokers ask
+
+    def methods(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """What brokers ask each other, by name."""
+        return {COPIES_OF: self.copy_rows, LEAD: self.lead, OPEN: self.open, FORGET: self.forget_copy, NODE: self.node}
+
+    async def node(self) -> str:
+        """Return the node of the copies of this broker."""
+        if self._maker is None:
+            raise NotSupportedError(f"broker {self._me} keeps no copies: it is no actor in Ray")
+        return self._maker.node
+
+    async def copy_rows(self) -> dict[str, Row]:
+        """Log → the row of this broker's copy."""
+        kept = {} if self._maker is None else self._maker.kept()
+        return {
+            name: {**copy.row, "secret": kept[name].secret.hex(), "served": copy.served}
+            for name, copy in self._own.items()
+            if copy.row and name in kept
+        }
+
+    async def lead(self, log: str) -> None:
+        """Have this broker's copy ask for promises."""
+        copy = self._own.get(log)
+        if copy is None:
+            raise ConnectionLostError(f"broker {self._me} has no copy of {log}")
+        await copy.port.lead()
+
+    async def open(self, log: str, secret: str, type: str, name: str) -> str:
+        """Make a copy of a log that is about to be; returns its id. Raises StoreError, and NotSupportedError."""
+        maker = self._maker
+        if maker is None:
+            raise NotSupportedError(f"broker {self._me} keeps no copies: it is no actor in Ray")
+        self._apart[log] = self._now_ms() + int(OPENED_S * 1000)
+        await maker.keep(log, KeptCopy(bytes.fromhex(secret), (check_destination_type(type), name)))
+        row = await (await maker.open(log, bytes.fromhex(secret))).copy_row()
+        return str(row["copy"])
+
+    async def forget_copy(self, log: str) -> None:
+        """A log that was about to be will not be."""
+        maker = self._maker
+        if maker is not None and log in maker.kept() and self.placed_log(log) is None:
+            await maker.end_copy(log, remove=True)
+            await maker.keep(log, None)

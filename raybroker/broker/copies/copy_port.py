@@ -1,0 +1,63 @@
+"""A copy of a log as its broker sees it, and whoever makes copies: actors in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from raybroker.broker.destinations.destination_registry import Key
+from raybroker.hosting.host_port import HostPort, Row
+
+Address = tuple[str, int]
+
+
+class KeptCopy(NamedTuple):
+    """What a broker notes of a copy that it keeps: what all copies of the log have, and the destination."""
+
+    secret: bytes
+    key: Key
+
+
+class CopyPort(Protocol):
+    """See raybroker.actors.hosts.copy_host; all raise ConnectionLostError while the process cannot be asked."""
+
+    async def copy_row(self) -> Row: ...
+    async def know(self, addresses: Mapping[str, Address]) -> None: ...
+    async def found(self, copies: Sequence[str], min_in_sync: int) -> None: ...
+    async def lead(self) -> None: ...
+    async def change(self, change: str, copy: str) -> str: ...
+
+
+class CopyMaker(Protocol):
+    """Makes the copies of one broker."""
+
+    node: str
+    """Where they are."""
+
+    def new_secret(self) -> bytes:
+        """What proves a copy to the others of its log, and a client to the host."""
+        ...
+
+    async def open(self, log: str, secret: bytes) -> CopyPort:
+        """Start the process of this broker's copy, or find it."""
+        ...
+
+    async def end_copy(self, log: str, *, remove: bool) -> None:
+        """End the process; ``remove``: with what it has on disk."""
+        ...
+
+    def host(self, copy: CopyPort) -> HostPort:
+        """The host that serves where this copy leads."""
+        ...
+
+    async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> HostPort:
+        """The host where another broker's copy leads; raises ConnectionLostError when there is none."""
+        ...
+
+    def kept(self) -> Mapping[str, KeptCopy]:
+        """Log → what the broker's catalogue has of the copy that is kept here."""
+        ...
+
+    async def keep(self, log: str, kept: KeptCopy | None) -> None:
+        """Note it in the catalogue; None: forget it."""
+        ...

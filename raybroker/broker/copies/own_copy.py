@@ -1,0 +1,117 @@
+"""One broker's copy of one log: what it says of itself, what the other brokers say of theirs, and who is told to lead.
+
+Who may lead is decided by the copies themselves, see raybroker.replication; whom to tell, by
+raybroker.cluster.replicas.copy_takeover: of the brokers that keep a copy, the first that is up asks the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from raybroker.broker.copies.copy_port import Address, CopyPort
+from raybroker.broker.copies.placed_log import PlacedLog
+from raybroker.cluster.replicas.copy_takeover import Copies, CopyAction, CopyTakeovers, HeldCopy
+from raybroker.hosting.host_port import Row
+
+AFTER_MS: Final = 250
+"""How long this broker's copy hears no leader, beyond what it waits itself, before the others are asked."""
+FRESH_MS: Final = 3_000
+"""What another broker has said longer ago does not count."""
+LEADER: Final = "LEADER"
+
+
+def held_copies(log: str, row: Mapping[str, Any]) -> Copies:
+    """Return what counts of a copy's row; nothing without a row.
+
+    A promise that has made no leader, and the first leader of all, are no change of leader.
+    """
+    if not row:
+        return {}
+    number, nonce, index = row["end"]
+    quiet_ms = int(row["promised_ms_ago"])
+    changed = quiet_ms >= 0 and row["term"] == number and number > 1
+    return {log: HeldCopy(bool(row["fit"]), (number, nonce, index), bool(row["led"]), quiet_ms if changed else None)}
+
+
+class OwnCopy:
+    """``row``: what the copy has said last, empty while it cannot be asked; ``served``: it leads, and the broker serves
+    its destination."""
+
+    def __init__(self, me: str, placed: PlacedLog, port: CopyPort) -> None:
+        self.placed = placed
+        self.port = port
+        self.row: Row = {}
+        self.served = False
+        self.leader = ""
+        """The broker whose copy was heard to lead last."""
+        self.takeovers = CopyTakeovers(me, AFTER_MS)
+        self._me = me
+        self._others: dict[str, tuple[int, Row]] = {}
+        """Broker → when it was asked, and the row of its copy."""
+        self._unled_ms = -1
+        self._known: tuple[int, dict[str, Address]] = (-1, {})
+        """The process that was told addresses last, and those."""
+        self.place(placed)
+
+    def place(self, placed: PlacedLog) -> None:
+        """The record says this of the log now."""
+        self.placed = placed
+        self.takeovers.sets = {placed.home: placed.brokers[1:]}
+
+    def said(self, broker: str, row: Row, now_ms: int) -> None:
+        """What another broker says of its copy."""
+        self._others[broker] = (now_ms, row)
+
+    def known_rows(self, now_ms: int) -> dict[str, Row]:
+        """Broker → the row of its copy, of those that are known now."""
+        found = {name: row for name, (at_ms, row) in self._others.items() if row and now_ms - at_ms <= FRESH_MS}
+        return {**found, self._me: self.row} if self.row else found
+
+    def addresses_to_tell(self, now_ms: int) -> dict[str, Address]:
+        """Return where the other copies are, when this copy does not know it yet."""
+        rows = self.known_rows(now_ms)
+        found = {str(row["copy"]): (str(row["address"][0]), int(row["address"][1])) for row in rows.values()}
+        pid = int(self.row.get("pid", -1))
+        if pid < 0 or (pid, found) == self._known:
+            return {}
+        known = self._known[1] if pid == self._known[0] else {}
+        self._known = (pid, {**known, **found})
+        return found
+
+    def forget_addresses(self) -> None:
+        """They did not arrive."""
+        self._known = (-1, {})
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, and takes clients."""
+        return bool(self.row) and self.row["role"] == LEADER and bool(self.row["serves"])
+
+    @property
+    def is_led(self) -> bool:
+        return bool(self.row) and bool(self.row["led"])
+
+    def founding(self) -> Sequence[str]:
+        """Return the copies that begin the log, where this one is one of them and has not begun it."""
+        row, ids = self.row, self.placed.ids
+        new = bool(row) and not row["voters"] and not row["learners"] and row["index"] == 0
+        return ids if new and row["copy"] in ids else ()
+
+    def due(self, now_ms: int) -> list[CopyAction]:
+        """Return what is to be done so that somebody leads."""
+        placed, rows = self.placed, self.known_rows(now_ms)
+        if self.is_led or not self.row:
+            self._unled_ms = -1
+        elif self._unled_ms < 0:
+            self._unled_ms = now_ms
+        waits = {} if self._unled_ms < 0 else {placed.home: self._unled_ms}
+        heard = (placed.home,) if self.is_led else ()
+        return self.takeovers.looked([name for name in placed.brokers if name in rows], heard, waits, now_ms)
+
+    def why(self) -> str:
+        """Return why nobody leads, for people; "" while somebody does."""
+        if self.is_led:
+            return ""
+        trouble = str(self.row.get("trouble", "")) if self.row else "this broker's own copy cannot be asked"
+        return trouble or self.takeovers.why(self.placed.home) or "a copy is about to be told to lead"

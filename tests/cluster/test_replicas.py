@@ -1,0 +1,97 @@
+"""Queues whose log has three copies, at brokers on three Ray nodes: a node is lost with its disk, and they go on."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker.errors import BrokerError, ConfigError, ConnectionLostError
+from tests.cluster import rays
+from tests.cluster.nodes import Nodes, running_nodes
+from tests.contracts.handles import bodies, take, until
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
+CLUSTER = "copied"
+QUEUE = "orders"
+COPIED: dict[str, Any] = {"replicas": 3, "useDMQ": False}
+PATIENT: dict[str, Any] = {"raybroker.reconnect.timeout_ms": 90_000}
+RECOVERED_S = 90
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with running_nodes(3) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes: Nodes, store: Path) -> Iterator[Any]:
+    started = rb.start(CLUSTER, brokers=3, config=rays.small_store(store))
+    yield started
+    with contextlib.suppress(ConnectionLostError):  # Of the node that is lost.
+        started.stop()
+
+
+def led_by(connection: Any, name: str) -> str:
+    """The one broker that serves a queue."""
+    (member,) = connection.admin().query_destination("queue", name)["members"]
+    return str(member["broker"])
+
+
+def test_what_is_confirmed_outlives_the_leaders_node_and_disk(nodes: Nodes, cluster: Any, store: Path) -> None:
+    with rb.connect(cluster=CLUSTER, broker="b2", **PATIENT) as connection:  # The master is another one.
+        admin = connection.admin()
+        with pytest.raises(ConfigError, match=r"its dead messages would be in mq\.sys\.dmq"):
+            admin.create_destination("queue", QUEUE, replicas=3)
+        with pytest.raises(ConfigError, match=r"5 copies of what broker b. stores need 5 nodes"):
+            admin.create_destination("queue", QUEUE, **{**COPIED, "replicas": 5})
+        admin.create_destination("queue", QUEUE, **COPIED)
+        lost = led_by(connection, QUEUE)
+        others = [name for name in ("b1", "b2", "b3") if name != lost]
+        with rb.connect(cluster=CLUSTER, broker=others[0], **PATIENT) as far:
+            producer = far.session().producer(QUEUE)
+            producer.send_many(range(1000))
+            began = time.monotonic()
+            nodes.kill(cluster.state(lost)["node"])
+            shutil.rmtree(store / CLUSTER / lost)
+            producer.send("next")
+            print(f"the next confirmed send came {time.monotonic() - began:.1f} s after the loss")
+            consumer = far.session().consumer(QUEUE)
+            assert bodies(take(consumer, 1001)) == [*range(1000), "next"]
+            assert led_by(far, QUEUE) in others
+            assert replication(far, QUEUE)["leader_changes"] == 1
+            nodes.add()
+            until(lambda: is_back(store), "the broker is back, with an empty disk", RECOVERED_S)
+            producer.send("with two copies")
+            until(lambda: is_complete(far, QUEUE), "the new disk has a copy with a vote", RECOVERED_S)
+
+
+def is_back(store: Path) -> bool:
+    """Ray makes no actor of a name that one on a lost node had, until it has noticed that."""
+    try:
+        rb.start(CLUSTER, brokers=3, config=rays.small_store(store))
+    except BrokerError:
+        return False
+    return True
+
+
+def replication(connection: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = connection.admin().query_destination("queue", name)["replication"]
+    return found
+
+
+def is_complete(connection: Any, name: str) -> bool:
+    copies = replication(connection, name)["copies"]
+    return sorted(one["broker"] for one in copies if one["voter"] and not one["behind"]) == ["b1", "b2", "b3"]

@@ -1,0 +1,100 @@
+"""One broker's copy of one log: what it begins with, whom it tells where the others are, when somebody is to lead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.broker.copies.own_copy import AFTER_MS, FRESH_MS, OwnCopy, held_copies
+from raybroker.broker.copies.placed_log import PlacedLog
+from raybroker.cluster.replicas.copy_takeover import AskCopies, StartAt
+
+PLACED = PlacedLog(("queue", "orders"), "b1/r1", ("b1", "b2", "b3"), ("c1", "c2", "c3"), 0)
+
+
+def row(copy: str, **more: Any) -> dict[str, Any]:
+    found = {
+        "copy": copy,
+        "role": "FOLLOWER",
+        "leader": "",
+        "led": False,
+        "fit": True,
+        "serves": False,
+        "term": 1,
+        "end": (1, 7, 5),
+        "index": 5,
+        "promised_ms_ago": -1,
+        "voters": ("c1", "c2", "c3"),
+        "learners": (),
+        "address": ("127.0.0.1", 1000 + int(copy[1:])),
+        "pid": 10,
+        "trouble": "",
+    }
+    return {**found, **more}
+
+
+def own(me: str = "b1") -> OwnCopy:
+    copy = OwnCopy(me, PLACED, port=None)  # type: ignore[arg-type]  # nobody is asked here
+    copy.row = row(f"c{me[1:]}")
+    return copy
+
+
+def test_the_record_gives_back_what_was_placed() -> None:
+    assert PlacedLog.of_record(("queue", "orders"), PLACED.attributes()) == PLACED
+
+
+def test_a_copy_founds_the_log_only_while_it_is_new_and_one_of_those_that_begin_it() -> None:
+    new: dict[str, Any] = {"voters": (), "index": 0}
+    copy = own()
+    assert copy.founding() == ()
+    copy.row = row("c1", **new)
+    assert copy.founding() == PLACED.ids
+    copy.row = row("c9", **new)  # The disk is another one: it has to learn.
+    assert copy.founding() == ()
+
+
+def test_addresses_are_told_once_and_again_to_another_process() -> None:
+    copy = own()
+    copy.said("b2", row("c2"), 0)
+    assert copy.addresses_to_tell(0) == {"c1": ("127.0.0.1", 1001), "c2": ("127.0.0.1", 1002)}
+    assert copy.addresses_to_tell(0) == {}
+    copy.row = row("c1", pid=11)
+    assert "c2" in copy.addresses_to_tell(0)
+    copy.forget_addresses()
+    assert "c2" in copy.addresses_to_tell(0)
+
+
+def test_the_first_broker_that_is_up_asks_and_the_best_copy_is_told() -> None:
+    copy = own("b2")
+    copy.said("b3", row("c3", end=(1, 7, 6)), 0)
+    assert copy.due(0) == []
+    (ask,) = copy.due(AFTER_MS)
+    assert isinstance(ask, AskCopies)
+    assert copy.takeovers.answered(ask, "b2", held_copies(PLACED.log, copy.row)) == []
+    (start,) = copy.takeovers.answered(ask, "b3", held_copies(PLACED.log, row("c3", end=(1, 7, 6))))
+    assert isinstance(start, StartAt)
+    assert start.peer == "b3"
+
+
+def test_another_broker_that_is_up_before_it_asks_instead() -> None:
+    copy = own("b2")
+    copy.said("b1", row("c1"), 0)
+    assert copy.due(0) == copy.due(AFTER_MS) == []
+    copy.said("b1", row("c1"), AFTER_MS)
+    assert copy.due(AFTER_MS + FRESH_MS + 1) != [], "what it said longer ago does not count"
+
+
+def test_nobody_asks_while_a_leader_is_heard() -> None:
+    copy = own()
+    copy.row = row("c1", led=True, leader="c2")
+    assert copy.due(0) == copy.due(10 * AFTER_MS) == []
+    assert copy.why() == ""
+
+
+def test_only_changes_of_leader_are_apart() -> None:
+    """The first leader of all is no change, nor is a promise that has made none."""
+    quiet = [
+        held_copies("l", row("c1", promised_ms_ago=5, term=term, end=(last, 7, 5)))["l"].quiet_ms
+        for term, last in ((1, 1), (2, 1), (2, 2))
+    ]
+    assert quiet == [None, None, 5]
+    assert held_copies("l", {}) == {}
