@@ -12,13 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker import host_listing
 from raybroker.broker.broker_properties import Properties
 from raybroker.broker.clients.clients_inside import ClientsInside
-from raybroker.broker.clients.connection_verbs import ConnectionVerbs
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
 from raybroker.broker.definitions.named import Saved
 from raybroker.broker.definitions.policies import Policies
@@ -33,16 +32,12 @@ from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
 from raybroker.broker.destinations.transactions import TransactionAdministration, branch_states, nowhere
 from raybroker.broker.ending import End, Ending
-from raybroker.broker.observing.alone import NotShared, OnlyBroker
 from raybroker.broker.observing.broker_metrics import Measuring
-from raybroker.broker.observing.health import HealthChecks
 from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
-from raybroker.broker.observing.why import WhyAdministration
 from raybroker.broker.remote_broker import HostElsewhere
 from raybroker.broker.services.service_administration import Elsewhere, ServiceAdministration, no_other_machine
-from raybroker.broker.services.user_administration import UserVerbs
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.engine.measured_time import MeasuredTime
@@ -67,6 +62,7 @@ from raybroker.system.clock import SystemClock
 if TYPE_CHECKING:
     from raybroker.broker.cluster.record_application import Applying
     from raybroker.broker.definitions.definition_transfer import OwnDefinitions, Transfer
+    from raybroker.broker.observing.health import HealthChecks
 
 __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
@@ -79,8 +75,7 @@ def now_s() -> float:
     return SystemClock().monotonic_ns() / 1e9
 
 
-@dataclass(frozen=True)
-class BrokerHosts:
+class BrokerHosts(NamedTuple):
     """``make(hosting)`` starts a host of that kind; ``drop`` ends one that serves nothing any more; ``spares``: hosts
     that run and serve nothing yet, which count where processes are counted."""
 
@@ -93,19 +88,17 @@ async def save_nothing(field: str, saved: Row) -> None:
     """Save nothing: definitions and properties of such brokers end with them."""
 
 
-@dataclass(frozen=True)
-class BrokerKept:
+class BrokerKept(NamedTuple):
     """What was kept of a broker. ``save(field, value)`` makes one of these fields, or the ``properties``, durable
     before it holds; changed properties come with the configuration."""
 
-    templates: Saved = field(default_factory=dict)
-    quotas: Saved = field(default_factory=dict)
-    policies: Saved = field(default_factory=dict)
+    templates: Saved | None = None
+    quotas: Saved | None = None
+    policies: Saved | None = None
     save: Callable[[str, Any], Awaitable[None]] = save_nothing
 
 
-@dataclass(frozen=True)
-class OtherBrokers:
+class OtherBrokers(NamedTuple):
     """The other brokers of a cluster, as one of them asks: none, until a cluster says it.
 
     host          finds a host of another broker by its key
@@ -128,8 +121,7 @@ class OtherBrokers:
     replication: Callable[[Key], Row] = lambda key: {}
 
 
-@dataclass(frozen=True)
-class BrokerFigures:
+class BrokerFigures(NamedTuple):
     """What the metrics of a broker say of whatever has started it.
 
     cluster  its name; "": the broker is in none, and goes by its own
@@ -138,7 +130,7 @@ class BrokerFigures:
     """
 
     cluster: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = MappingProxyType({})
     rows: tuple[Callable[[], Row], ...] = ()
 
 
@@ -156,6 +148,11 @@ class BrokerProcess:
     audit: Audit = field(default_factory=Audit.silent)
 
 
+NOTHING_KEPT: Final = BrokerKept()
+NO_OTHERS: Final = OtherBrokers()
+NO_FIGURES: Final = BrokerFigures()
+
+
 class Broker:
     """``name`` of the broker; ``process``: what has started it."""
 
@@ -163,17 +160,18 @@ class Broker:
         self,
         config: ConfigView,
         hosts: BrokerHosts,
-        kept: BrokerKept = BrokerKept(),
-        others: OtherBrokers = OtherBrokers(),
+        kept: BrokerKept = NOTHING_KEPT,
+        others: OtherBrokers = NO_OTHERS,
         *,
         name: str = "loopback",
         process: BrokerProcess = BrokerProcess(),
-        figures: BrokerFigures = BrokerFigures(),
+        figures: BrokerFigures = NO_FIGURES,
     ) -> None:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
         self._spares = hosts.spares
+        self._require_open = others.require_open
         self.memory = process.memory
         self.registry = Registry(name, self._held, others.copied)
         self.subscriptions = Subscriptions(self.registry)
@@ -215,16 +213,32 @@ class Broker:
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         began_ms, present = SystemClock().now_ms(), lambda: self.registry.hosts
         self.ending = Ending(changing, self.services, present, began_ms, process.end, broker=name, stored=others.stored)
-        self.health = HealthChecks(
+
+    @cached_property
+    def health(self) -> HealthChecks:
+        """The checks of this broker; imported when the first one is asked for, and so are verbs."""
+        from raybroker.broker.observing.health import HealthChecks
+
+        return HealthChecks(
             self._shown,
-            present,
+            lambda: self.registry.hosts,
             lambda: host_listing.unasked(self.registry),
             self.services,
             self.admin,
-            others.require_open,
-            broker=name,
+            self._require_open,
+            broker=self.name,
         )
-        self._verbs = implementations(
+
+    @cached_property
+    def _verbs(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """Verb → who carries it out."""
+        from raybroker.admin.verbs import implementations
+        from raybroker.broker.clients.connection_verbs import ConnectionVerbs
+        from raybroker.broker.observing.alone import NotShared, OnlyBroker
+        from raybroker.broker.observing.why import WhyAdministration
+        from raybroker.broker.services.user_administration import UserVerbs
+
+        return implementations(
             self,
             self.services,
             self.destinations,
@@ -242,8 +256,8 @@ class Broker:
             self.health,
             OnlyBroker(self._shown),
             NotShared(),
-            WhyAdministration(self.registry, name, self.quotas.query_quota),
-            UserVerbs(changing, self.services),
+            WhyAdministration(self.registry, self.name, self.quotas.query_quota),
+            UserVerbs(self.config, self.services),
             ConnectionVerbs(self.services.connections, self.services.end_connections),
         )
 
@@ -457,6 +471,8 @@ class Broker:
 
     async def admin(self, verb: str, args: Row) -> Any:
         """One verb by name; raises ConfigError for an unknown one, and whatever the verb raises."""
+        from raybroker.admin.verbs import VERBS
+
         declared, handler = VERBS.get(verb), self._verbs.get(verb)
         if declared is None or (handler is None and not declared.host):
             raise ConfigError(f"unknown verb {verb!r}; known are {', '.join(self._verbs)}")

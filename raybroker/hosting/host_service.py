@@ -10,10 +10,10 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raybroker.config.live import live
 from raybroker.core.admission.pool_share import PoolRoom, PoolShare
@@ -87,8 +87,7 @@ def _tls(config: ConfigView, directory: Path) -> ServerTls:
     return ServerTls.from_config(config, directory)
 
 
-@dataclass(frozen=True)
-class HostStorage:
+class HostStorage(NamedTuple):
     """The place where a host keeps what it has.
 
     bodies  where large bodies are that come in pieces; None: they come whole
@@ -107,8 +106,7 @@ class HostStorage:
     given: TakeBody | None = None
 
 
-@dataclass(frozen=True)
-class HostBroker:
+class HostBroker(NamedTuple):
     """The broker of a host, as far as the host asks it.
 
     forgotten  takes (type, name) of a destination that has ended by itself
@@ -123,12 +121,11 @@ class HostBroker:
     forward: Forwarder | None = None
     lease: Lease | None = None
     hosts: Callable[[], int] = lambda: 1
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
-    policies: Mapping[str, Row] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = MappingProxyType({})
+    policies: Mapping[str, Row] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class HostProcess:
+class HostProcess(NamedTuple):
     """The process that a host runs in.
 
     failed   takes the error after which nothing more becomes durable
@@ -144,6 +141,10 @@ class HostProcess:
     life: Callable[[Row], None] | None = None
 
 
+NO_BROKER: Final = HostBroker()
+NO_PROCESS: Final = HostProcess()
+
+
 class HostService(HostPort):
     """One host, with its roles as objects. Everything here runs on the loop on which :meth:`start` was
     awaited."""
@@ -157,8 +158,8 @@ class HostService(HostPort):
         token: bytes,
         key: str = "",
         hosting: str = "shared",
-        broker: HostBroker = HostBroker(),
-        process: HostProcess = HostProcess(),
+        broker: HostBroker = NO_BROKER,
+        process: HostProcess = NO_PROCESS,
     ) -> None:
         self.key = key
         self.hosting = hosting
