@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from raybroker.client.loopback import loopback
     from raybroker.client.options import ProducerOptions, SendOptions
     from raybroker.client.producer.bodies.body_reference import ref
+    from raybroker.model.batch import Batch
     from raybroker.model.naming.xid import Xid
 
     __version__: str
@@ -53,6 +54,7 @@ __all__ = [
     "ref",
     "start",
     "Admin",
+    "Batch",
     "Browser",
     "Cluster",
     "Connection",
@@ -79,6 +81,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "raybroker.client.admin.admin",
+    "Batch": "raybroker.model.batch",
     "Browser": "raybroker.client.blocking.handles",
     "Cluster": "raybroker.actors.cluster",
     "Connection": "raybroker.client.blocking.handles",

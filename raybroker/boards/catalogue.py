@@ -179,6 +179,12 @@ CONSUMERS = Board(
                   (total("consumer_credit_messages", "type"), "credit {{type}}"), width=12),
             panel("Messages to have in flight", (IN_FLIGHT, "round trip / service time"), width=12,
                   note="Round trip by time for one message: with a smaller limit a consumer waits for the network."),
+            panel("Batches", (rate("batches_total", "type"), "{{type}}"),
+                  (rate("batched_messages_total", "type"), "messages {{type}}"),
+                  (rate("due_batches_total", "type"), "not full {{type}}"), unit="cps", width=12,
+                  note="Formed by brokers. Many that are not full: their deadline is short for what comes."),
+            panel("Waited for batches", (rate("batch_wait_seconds_total", "type"), "{{type}}"), width=12,
+                  note="Seconds that the oldest messages of batches had waited, in each second."),
             panel("Recalled", (rate("recalled_messages_total", "broker, type"), "{{broker}} {{type}}"), unit="cps",
                   width=12, note="Given back before they were begun: for an idle consumer, or to make room. Always "
                                  "many: lower the prefetch limit."),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from raybroker.model.argument import TRUTH, Argument, mapping, or_none, text, truth, whole
+from raybroker.model.batch import Batch
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError, MessageFormatError
 from raybroker.model.naming.units import UNIT_CHARS_MAX, is_unit_name
 from raybroker.model.settings.setting import INT_MAX, OVERRIDE_MS_MAX, PRIORITY_MAX
@@ -110,6 +111,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         or_none(whole(LEASE_MS_MIN, INT_MAX)), f"None for no deadline, or {LEASE_MS_MIN} to {INT_MAX}"
     ),
     "fenced": Argument(truth, TRUTH),
+    "batch": Argument(lambda value: value is None or isinstance(value, Batch), "an rb.Batch, or None for messages"),
     "name": Argument(text(1, NAME_CHARS_MAX), f"a text of 1 to {NAME_CHARS_MAX} characters", InvalidDestinationError),
     "timeout": Argument(or_none(_timeout), f"a number of seconds from 0 to {TIMEOUT_S_MAX}, or None to wait for ever"),
     "max": Argument(whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypedDict, TypeVar
 
 from raybroker.client.producer.bodies.body_encoding import Serializer
+from raybroker.model.batch import Batch
 
 
 class RequestOptions(TypedDict, total=False):
@@ -93,6 +94,8 @@ class SubscriberOptions(TypedDict, total=False):
     ack_timeout_ms: int | None
     fenced: bool
     """Each delivery has a fencing number, ``Message.fence``."""
+    batch: Batch | None
+    """What ``Consumer.receive_batch`` gets; None: it takes messages."""
 
 
 class ReceiverOptions(SubscriberOptions, total=False):
@@ -112,7 +115,7 @@ class ListenerOptions(TypedDict, total=False):
     selector: str | None
     prefetch: int | str | None
     prefetch_cost: int | None
-    batch: int
+    batch: int | Batch
     transacted: bool
     concurrency: int
     serializer: Serializer | None

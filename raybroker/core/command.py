@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raybroker.core.blocks.block_entry import PLAIN, Columns
 from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription
+from raybroker.model.batch import Batch
 from raybroker.model.settings.settings import DestinationAttributes
 
 
@@ -99,6 +100,8 @@ class AttachConsumer(NamedTuple):
     buffer_cost   instead of that, what the messages in its buffer may cost together; 0 for any cost
     fenced        each of its deliveries has a fencing number
     tunes         it chooses its limit by itself, see Tuned
+    batch         it gets batches, one for each Grant, whatever flow and limit say; each ends with Drained. None: it
+                  gets messages
     """
 
     attachment: int
@@ -118,6 +121,7 @@ class AttachConsumer(NamedTuple):
     buffer_cost: int = 0
     fenced: bool = False
     tunes: bool = False
+    batch: Batch | None = None
 
 
 class DetachConsumer(NamedTuple):

@@ -111,7 +111,9 @@ class Destination(ABC):
             plain.unfinished = queue.pending.sort_some()
         if queue.pending is not plain:
             queue.settle_units()
-        if not paused and queue.consumers.turn and (plain.backlog.count or queue.pending is not plain):
+        consumers = queue.consumers
+        somebody = consumers.turn or consumers.batches is not None
+        if not paused and somebody and (plain.backlog.count or queue.pending is not plain):
             self.settlement.dispatched(queue, queue.dispatch())
         if queue.consumers.draining:
             queue.tell_draining(paused=paused)

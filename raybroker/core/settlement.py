@@ -37,6 +37,8 @@ class Settlement:
     def dispatched(self, queue: DeliveryQueue, found: Dispatched) -> None:
         """A delivery queue has handed messages out."""
         self._counters.redelivered += found.redelivered
+        for batch in found.batches:
+            self._counters.formed.count_batch(batch.messages, batch.waited_ms, full=batch.full)
         for dead in found.dead:
             self.dead_letter(queue, dead)
         for recorded, settled in (*found.before, (found.recorded, found.settled)):

@@ -100,6 +100,12 @@ DESTINATIONS: Final = _scoped(
     _counter("recalled_messages_total", "messages",
              "Messages that consumers gave back before their applications had begun them: for an idle consumer, or to "
              "make room."),
+    _counter("batches_total", "", "Batches that were formed for consumers of batches, and handed out."),
+    _counter("batched_messages_total", "messages", "Messages of these batches; by batches: how full they were."),
+    _counter("due_batches_total", "",
+             "Batches that were not full, and went because their oldest messages had waited for long enough."),
+    _counter("batch_wait_seconds_total", "seconds",
+             "How long the oldest messages of batches had waited when these went, together."),
     _counter("failed_deliveries_total", "messages",
              "Deliveries that have failed; cause: error, oom, lost, preempted, timeout or poison.", "cause"),
     _counter("refused_messages_total", "messages", "Messages that were not taken: limits, pauses, a full store."),

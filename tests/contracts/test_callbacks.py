@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker.client.connection import channel as channel_module
-from raybroker.client.producer.producer_state import Batch
+from raybroker.client.producer.producer_state import SendBatch
 from raybroker.errors import BrokerError, MessageFormatError
 from tests.contracts.conftest import ONE_FACE, TWO_FACES
 from tests.contracts.handle_basics import held
@@ -147,7 +147,7 @@ def test_a_send_that_cannot_be_packed_fails_with_its_producer(
         raise TypeError("cannot be packed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Batch, "encode", faulty)
+        patch.setattr(SendBatch, "encode", faulty)
         with pytest.raises(BrokerError, match="cannot be packed"):
             broken.send("x")
     assert "cannot be packed" in str(told.get(timeout=WAIT_S))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
+from raybroker.client.producer.producer_state import ProducerState, SendBatch, Shared
 from raybroker.core.outcome import Refused
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import LargeBlock
@@ -400,7 +400,7 @@ class SimProducer:
             if not batch.shared.persistent:
                 self._log("info", batch, 0, batch.count)
 
-    def _upload(self, connection: Connection, batch: Batch) -> None:
+    def _upload(self, connection: Connection, batch: SendBatch) -> None:
         """Send the body, and then its message, if it is still wanted."""
         number, handle, state = self.machine.new_body(), self.handle, self.state
         self._uploading = connection, number
@@ -422,7 +422,7 @@ class SimProducer:
 
         Upload(self.machine, number, (self.kind, self.name), batch, done)
 
-    def _sent_large(self, connection: Connection, batch: Batch, number: int) -> None:
+    def _sent_large(self, connection: Connection, batch: SendBatch, number: int) -> None:
         assert batch.large is not None
         batch.large.sent = True
         connection.send_large(self.handle, batch.floor, number, batch.data)
@@ -430,7 +430,7 @@ class SimProducer:
             self.state.settle_block(batch.first_seq)
             self._log("info", batch, 0, batch.count)
 
-    def _not_taken(self, batch: Batch) -> None:
+    def _not_taken(self, batch: SendBatch) -> None:
         """The host refused the body; the message may be there from before."""
         assert batch.large is not None
         self.state.settle_block(batch.first_seq)
@@ -447,7 +447,7 @@ class SimProducer:
             at = row.end
         self._log("ok", batch, at, batch.count)
 
-    def _log(self, type: str, batch: Batch, start: int, end: int) -> None:
+    def _log(self, type: str, batch: SendBatch, start: int, end: int) -> None:
         if start < end:
             first = value_of(self.state.producer, batch.first_seq + start)
             self.world.log(0, type, "enqueue", first, end - start, persistent=batch.shared.persistent, where=self.where)

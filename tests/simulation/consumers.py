@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.prefetch.flow_control import BatchFlow, CreditFlow, PrefetchFlow
 from raybroker.content.headers import decode_header
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import missing
@@ -39,7 +39,7 @@ class SimConsumer:
         self.number = 0
         self.buffer: deque[tuple[int, int, int]] = deque()
         self.unacked: list[tuple[int, int, int]] = []
-        self.flow: CreditFlow | PrefetchFlow | CreditPool = CreditFlow(1, 50)
+        self.flow: CreditFlow | PrefetchFlow | BatchFlow | CreditPool = CreditFlow(1, 50)
         self.slow_until = 0
         self._old: tuple[int, list[tuple[int, int, int]]] | None = None
         self._min_tag = 0
@@ -81,6 +81,7 @@ class SimConsumer:
             "recalls": plan.recalls,
             "shares": plan.shares,
             "fenced": plan.fenced,
+            "batch": plan.batch.as_arguments() if plan.batch is not None else None,
             "owner": plan.session and f"{self.machine.name}/{plan.session}",
         }
         if self.kind == "topic":
@@ -97,7 +98,9 @@ class SimConsumer:
             self.epoch = result["epoch"]
             limit = result["limit"]
             self.flow = (
-                CreditPool(limit)
+                BatchFlow()
+                if plan.batch is not None
+                else CreditPool(limit)
                 if plan.drain
                 else CreditFlow(limit, plan.percent)
                 if plan.flow == "credit"
@@ -241,6 +244,8 @@ class SimConsumer:
         flow = self.flow
         if isinstance(flow, CreditPool):
             flow.check(count)
+        elif isinstance(flow, BatchFlow):
+            assert flow.asked, f"{count} messages came, and no batch was asked for"
         elif isinstance(flow, CreditFlow):
             assert flow.limit < 0 or count <= flow.to_come, f"{count} messages came, {flow.to_come} were granted"
         elif flow.limit > 0 and self.plan.ack != "none" and not self.plan.lease_ms and not self._may_be_void:
@@ -255,6 +260,10 @@ class SimConsumer:
     def drained(self, epoch: int, unused: int | None) -> None:
         """Credit is void; None: there is something to be had."""
         flow = self.flow
+        if epoch == self.epoch and self._min_tag != NEVER and isinstance(flow, BatchFlow):
+            assert flow.asked, "a batch has ended that was not asked for"
+            flow.ended()
+            self._go_on()
         if epoch != self.epoch or self._min_tag == NEVER or not isinstance(flow, CreditPool):
             return
         if unused is not None:
@@ -336,7 +345,8 @@ class SimConsumer:
             self._up("begun", 0)
         taken = 0
         buffer, flow = self.buffer, self.flow
-        while buffer and taken < self.plan.chunk:
+        whole = not isinstance(flow, BatchFlow) or flow.here
+        while whole and buffer and taken < self.plan.chunk:
             item = buffer.popleft()
             self._log("dequeue", item[1], item[2])
             self._seen = max(self._seen, item[0])
@@ -352,7 +362,9 @@ class SimConsumer:
                 self._up("begun", self._got)
         if self.plan.checkpoints and taken and self.unacked and not self.world.healing:
             self._checkpoint()
-        if isinstance(flow, PrefetchFlow) and self._min_tag != NEVER and (ask := flow.wanted()):
+        if isinstance(flow, BatchFlow) and not buffer:
+            flow.hand_over()
+        if isinstance(flow, PrefetchFlow | BatchFlow) and self._min_tag != NEVER and (ask := flow.wanted()):
             self._ask(ask)
         if self.plan.changes:
             self._change_mode()

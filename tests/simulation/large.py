@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from raybroker.client.connection import whole_body
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.producer import producer_state
-from raybroker.client.producer.producer_state import Batch
+from raybroker.client.producer.producer_state import SendBatch
 from raybroker.model.blocks import large_block
 from raybroker.model.blocks.block import headers_bytes_of
 from raybroker.model.blocks.large_block import LargeBlock, PromisedBody, piece_bytes, pieces_of
@@ -152,7 +152,7 @@ class Upload:
     not at all when the connection is lost."""
 
     def __init__(
-        self, client: Client, number: int, to: tuple[str, str], batch: Batch, done: Callable[[str | None], None]
+        self, client: Client, number: int, to: tuple[str, str], batch: SendBatch, done: Callable[[str | None], None]
     ) -> None:
         assert batch.large is not None
         self.number = number

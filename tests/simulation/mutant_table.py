@@ -6,6 +6,7 @@ A mutant says which rule it breaks. ``equivalent`` would say why no history can 
 from __future__ import annotations
 
 from tests.simulation import (
+    mutant_batches,
     mutant_dispatch,
     mutant_draining,
     mutant_durability,
@@ -22,6 +23,7 @@ __all__ = [
     "Mutant",
     "Patch",
     "applied",
+    "mutant_batches",
     "mutant_dispatch",
     "mutant_draining",
     "mutant_durability",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from raybroker.model.batch import Batch
+
 MS = 1000
 """Microseconds."""
 DMQ = "mq.sys.dmq"
@@ -119,6 +121,8 @@ class ConsumerPlan:
     """It says why something has failed."""
     fenced: bool = False
     """Its deliveries have fencing numbers."""
+    batch: Batch | None = None
+    """It gets batches."""
     session: str = ""
     """Consumers of one machine with the same are in one session, as far as units of order are concerned."""
 
@@ -301,12 +305,13 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
     topic = plan.destinations[destination].kind == "topic"
     named = topic and chance() < 0.75
     shared = named and chance() < 0.4
+    batch = _batch(plan, number)
     return ConsumerPlan(
         destination=destination,
-        flow=flow,
-        limit=limit,
+        flow=flow if batch is None else "prefetch",
+        limit=limit if batch is None else 0,
         percent=pick((0, 10, 50, 100)),
-        ack=pick(("each", "each", "all", "some", "up_to", "lazy", "none")),
+        ack=_ack(pick(("each", "each", "all", "some", "up_to", "lazy", "none")), batch),
         pace=pick((200, 2 * MS, 8 * MS, 30 * MS)),
         chunk=pick((1, 1, 3, 20)),
         selector=pick(list(SELECTORS)) if "selectors" in features and chance() < 0.5 else None,
@@ -318,8 +323,8 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
         outcomes="outcomes" in features and chance() < 0.7,
         begun="begun" in features and chance() < 0.7,
         from_time=rng.randrange(3000) * MS if chance() < 0.15 else 0,
-        drain=drain,
-        changes=drain and chance() < 0.4,
+        drain=drain and batch is None,
+        changes=drain and chance() < 0.4 and batch is None,
         at=pick(("", "b1", "b2", "b2")) if "local" in features else "",
         session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
         recalls=number % 4 != 3,
@@ -327,6 +332,26 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
         checkpoints=plan.duration // MS % 8 == 6,
         causes=plan.duration // MS % 8 in (4, 5),
         fenced=plan.duration // MS % 8 in (0, 3),
+        batch=batch,
+    )
+
+
+def _ack(ack: str, batch: Batch | None) -> str:
+    """Batches are leased, and so there is something to acknowledge."""
+    return "some" if batch is not None and ack == "none" else ack
+
+
+def _batch(plan: Plan, number: int) -> Batch | None:
+    """By the duration of a run, as above; the rule of a consumer by its number. Transactions take messages."""
+    if plan.duration // MS % 8 != 7 or number % 3 == 2 or number >= 100:
+        return None
+    headers = "selectors" in plan.features
+    return Batch(
+        max_messages=(3, 8, 1, 20)[number % 4],
+        max_cost=12 if headers and number % 2 else None,
+        cost="num",
+        key="colour" if headers and number % 4 < 3 else None,
+        deadline_s=(0.02, 0.08, 0.0)[number // 2 % 3],
     )
 
 

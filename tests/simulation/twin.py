@@ -26,6 +26,7 @@ from raybroker.core.outcome import (
     Retire,
     SendAnswered,
 )
+from tests.simulation import twin_batches
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
@@ -218,10 +219,12 @@ class Twin:
         committed = isinstance(command, cmd.Decide) and command.commit
         if committed or (out.accepted is not None and isinstance(command, cmd.Send)):
             self._check_limits()
+        twin_batches.prepare(self)
         if Deliver in effects:
             self._handed_out(effects[Deliver], early_count)
         self._check_nobody_waits()
-        check_draining(self, out, expected.get(Drained, []))
+        twin_batches.check_nobody_waits(self, out)
+        check_draining(self, out, [*expected.get(Drained, []), *twin_batches.ended(self)])
         check_recalls(self, out, to_make_room=False)
         self._check_gates(effects.get(Gate, []))
         for kind in (SendAnswered, Acked, Released, Promoted):
@@ -284,12 +287,18 @@ class Twin:
         last: dict[int, list[tuple[int, int, int]]] = {}
         in_order = {a for a in by_holder if not self.queue_of[a].units}
         todo = {a: sorted(effects, key=lambda e: e.tag) for a, effects in by_holder.items()}
+        batches = twin_batches.divide(self, todo)
         while todo:
             attachment = next((a for a, effects in todo.items() if self._can_go(a, effects[0])), next(iter(todo)))
             rows = last.setdefault(attachment, [])
             rows += self._hand(self.queue_of[attachment], todo[attachment].pop(0))
             if not todo[attachment]:
                 del todo[attachment]
+        self._check_order(last, in_order)
+        twin_batches.hand(self, batches)
+
+    def _check_order(self, last: Mapping[int, list[Waiting]], in_order: set[int]) -> None:
+        """Nobody gets a message before another that it wants."""
         for attachment, rows in last.items():
             queue = self.queue_of[attachment]
             holder = queue.holders[attachment]

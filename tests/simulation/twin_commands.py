@@ -13,6 +13,7 @@ from tests.simulation import twin_producing as producing
 from tests.simulation import twin_recalling as recalling
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
+from tests.simulation.twin_batches import came
 from tests.simulation.twin_consuming import end_queue, holder_of, promote, take
 from tests.simulation.twin_producing import arrive, record, store
 from tests.simulation.twin_state import Staged, owed
@@ -171,6 +172,7 @@ def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
             item = queue.items[key]
             if not item.attempts and item.message.unit is None:
                 item.place = places.setdefault((due, key >> INDEX_BITS), queue.next_place)
+                item.since_ms = came(queue, twin.now)
                 queue.next_place = max(queue.next_place, item.place + 1)
             twin.give_back(queue, key)
         for attachment, holder in queue.holders.items():

@@ -9,12 +9,15 @@ from raybroker.core.durable.records import REJECTED
 from raybroker.core.outcome import Acked, CheckpointKept, Outcome, Promoted, Released
 from tests.simulation.ondisk import INDEX_BITS
 from tests.simulation.twin import Effects, Twin
+from tests.simulation.twin_batches import TwinBatch, left
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain
 from tests.simulation.twin_units import came_back
 
 
 def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Effects:
     holder = Holder(command)
+    if command.batch is not None:
+        holder.window = TwinBatch()
     number = twin.destination.queue_of[command.attachment].number
     queue = twin.queues.get(number)
     if command.subscription is not None:
@@ -57,6 +60,7 @@ def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Ef
     if queue is None:
         return {}
     holder = queue.holders.pop(command.attachment)
+    left(queue, command)
     for tag, key in holder.unsettled.items():
         came_back(twin, queue, key)
         if command.lost and tag <= holder.begun:

@@ -34,7 +34,8 @@ def missed(twin: TwinView, command: cmd.Missed, out: Outcome) -> dict[type, list
     holder = queue.holders[command.attachment]
     holder.stalled = False
     if not isinstance(holder.window, TwinDrain):
-        holder.window.granted(command.messages)
+        if holder.batch is None:
+            holder.window.granted(command.messages)
         return {}
     holder.armed = True
     return {Drained: [Drained(command.attachment, command.messages, holder.next_tag)]}

@@ -8,6 +8,7 @@ from raybroker.core.outcome import Outcome, SendAnswered
 from tests.simulation.history import value_of
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
+from tests.simulation.twin_batches import came
 from tests.simulation.twin_state import Item, Staged, owed
 from tests.simulation.twin_units import add
 
@@ -209,6 +210,7 @@ def arrive(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
             message = twin.messages[key]
             message.claims += 1
             queue.items[key] = Item(message, place)
+            queue.items[key].since_ms = came(queue, twin.now)
             add(queue, key, message)
             if queue.subscription is not None:
                 twin.arrived.append((number, message.value))

@@ -19,13 +19,15 @@ __all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinDeliveryQueue"
 class Item:
     """A message of a delivery queue. ``attempts``: how often it was handed out; ``place``: order of arrival."""
 
-    __slots__ = ("attempts", "failures", "message", "place", "state")
+    __slots__ = ("attempts", "failures", "message", "place", "since_ms", "state")
 
     def __init__(self, message: Message, place: int, attempts: int = 0, failures: int = 0) -> None:
         self.message = message
         self.place = place
         self.attempts = attempts
         self.failures = failures
+        self.since_ms = 0
+        """When it came, as far as consumers of batches want to know."""
         self.state: bytes | None = None
         """What its last checkpoint says."""
 
@@ -35,7 +37,10 @@ class Holder:
 
     def __init__(self, command: cmd.AttachConsumer) -> None:
         self.rule = command.flow, command.limit
-        self.window = TwinDrain(0) if command.drain else make_twin_window(*self.rule)
+        self.window: Any = TwinDrain(0) if command.drain else make_twin_window(*self.rule)
+        self.batch = command.batch
+        self.ended: list[Any] = []
+        """What it is to be told of batches of which everything has left in this step."""
         self.armed = command.drain
         self.owner: str | int = command.owner or command.attachment
         self.remote = command.remote
@@ -51,7 +56,7 @@ class Holder:
         self.next_tag = 1
         self.unsettled: dict[int, int] = {}
         self.until: dict[int, int] = {}
-        self.recalls = command.recalls and not command.no_ack
+        self.recalls = command.recalls and not command.no_ack and command.batch is None
         self.shares = command.shares and self.recalls
         self.asked: set[int] | None = None
         """Tags of what it was asked to give back, as long as it has not answered; and how many may come from it."""

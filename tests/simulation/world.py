@@ -23,7 +23,7 @@ from tests.simulation.disk import SimCommitter, SimDisk, SimStore
 from tests.simulation.events import Loop, SimClock
 from tests.simulation.faults import Faults
 from tests.simulation.large import SimWorker, small_pieces
-from tests.simulation.messages import unit_of
+from tests.simulation.messages import COLOURS, colour_of, unit_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import DMQ, MS, ConsumerPlan, draw
 from tests.simulation.transactors import SimTransactor, Unit
@@ -260,6 +260,15 @@ class World:
         finally:
             plain.SORT_MESSAGES_MAX = sort_max
 
+    def _class_of(self, value: int) -> int | None:
+        """The messages among which this one has its place: of one priority, and where there are batches of one key."""
+        level = self.watch.classes.get(value, 4)
+        if level is None or all(
+            consumer.batch is None for machine in self.plan.machines for consumer in machine.consumers
+        ):
+            return level
+        return level + 10 * COLOURS.index(colour_of(self.watch.codec.root(value)))
+
     def _run(self) -> None:
         self.start_host()
         for index in range(len(self.plan.destinations)):
@@ -278,7 +287,7 @@ class World:
         self._heal()
         self._restart_finds_nothing()
         units = Units(self.ordered_by, lambda process: self.watch.session_of.get(process, process))
-        wrong = all_of(list(self.watch.history.ops()), lambda value: self.watch.classes.get(value, 4), units)
+        wrong = all_of(list(self.watch.history.ops()), self._class_of, units)
         for unit in self.units:
             stored = [
                 value

@@ -15,7 +15,7 @@ TABLE: dict[str, int] = {
     "raybroker.client.consumer.prefetch.credit_pool.CreditPool": 17,  # one rule over all of it
     "raybroker.client.consumer.prefetch.prefetch_buffer.PrefetchBuffer": 21,  # the state of a receive
     "raybroker.client.producer.members.unit_routing.RoutedProducer": 17,
-    "raybroker.client.producer.producer_state.Batch": 20,  # the columns of a block, and who waits for it
+    "raybroker.client.producer.producer_state.SendBatch": 20,  # the columns of a block, and who waits for it
     "raybroker.cluster.member_state.MemberContext": 23,
     "raybroker.cluster.shared_table.Sharer": 19,
     "raybroker.core.admission.pool_share.PoolShare": 20,

@@ -22,6 +22,7 @@ PUBLIC = frozenset(
         "aio",
         "errors",
         "Admin",
+        "Batch",
         "Browser",
         "Cluster",
         "Connection",

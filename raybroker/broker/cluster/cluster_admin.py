@@ -52,6 +52,10 @@ SUMMED: Final = frozenset(
         "pending",
         "slowed_producers",
         "recalled",
+        "batches",
+        "batched",
+        "batches_due",
+        "batch_wait_ms",
     }
 )
 """Counts of a destination that members have apart."""

@@ -73,12 +73,15 @@ from raybroker.client.session.opening import (
     let_consumer_go,
     own_or_named,
     partly_sent,
+    require_batches,
+    require_messages,
 )
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
 from raybroker.client.session.session import Ack, SessionCore, session_mode
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.client.session.xa import Xa, XaTransactions
 from raybroker.content.scattered import bytes_in
+from raybroker.model.batch import Batch
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NoXaError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -338,6 +341,7 @@ class Session(Unpicklable):
         fenced: bool = False,
         prefetch_bytes: int | None = None,
         prefetch_cost: int | None = None,
+        batch: Batch | None = None,
     ) -> Consumer:
         """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
 
@@ -353,6 +357,8 @@ class Session(Unpicklable):
         fenced     each delivery has a fencing number, ``Message.fence``
         prefetch_bytes, prefetch_cost   besides ``prefetch``, one of them: what comes ahead of the application from one
                    broker has at most so many bytes, or costs so much, by the property ``cost`` of messages or 1 each
+        batch      the broker forms batches of messages, see :class:`raybroker.Batch`; ``receive_batch`` gets them. For
+                   sessions with ack="client" or "auto", without ``prefetch``, of one broker
         """
         options: ReceiverOptions = {
             "selector": selector,
@@ -364,6 +370,7 @@ class Session(Unpicklable):
             "fenced": fenced,
             "prefetch_bytes": prefetch_bytes,
             "prefetch_cost": prefetch_cost,
+            "batch": batch,
         }
         return await self._consumer(destination, options)
 
@@ -989,6 +996,21 @@ class Consumer(Unpicklable):
         await self.session._come_back(max)
         return await self._follow(max, timeout)
 
+    async def receive_batch(self, timeout: float | None = None) -> list[Message]:
+        """The next batch, as the broker has formed it: its messages are leased together, and settled one by one or
+        together. Empty when ``timeout`` seconds are over, or the consumer is closed meanwhile; what comes after that
+        waits for the next call.
+
+        Raises IllegalStateError unless the consumer was opened with ``batch``, and as :meth:`receive` does.
+        """
+        check_arguments(timeout=timeout)
+        self.session._require_no_listener()
+        core = require_batches(self._core)
+        if core.closed:
+            raise closed_consumer(core)
+        await self.session._come_back()
+        return core.take_batch() or await arrival(core, core.take_batch, timeout) or []
+
     async def _follow(self, most: int, timeout: float | None) -> list[Message]:
         """Up to ``most`` messages, together with those that the application is about to get."""
         core, handed = self._core, self.session._core.handed
@@ -1024,6 +1046,7 @@ class Consumer(Unpicklable):
         core = self._core
         if core.closed:
             raise closed_consumer(core)
+        require_messages(core)
         handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))
         core._connection.warn_unless_started()
         core.listener = handler

@@ -29,7 +29,7 @@ from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.message import Message, ReceivedDelivery
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import CreditGrant, CreditPool, Share
-from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.prefetch.flow_control import BatchFlow, CreditFlow, PrefetchFlow
 from raybroker.client.consumer.prefetch.prefetch_buffer import ConsumerSession, PrefetchBuffer, Watched
 from raybroker.client.consumer.prefetch.prefetch_tuner import PrefetchTuner
 from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes, TakenCost
@@ -106,8 +106,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         notifier: Notifier[PrefetchBuffer] | None = None,
         credit_pool: CreditPool | None = None,
     ) -> None:
-        flow: CreditFlow | Share
-        if credit_pool is not None:
+        flow: CreditFlow | BatchFlow | Share
+        if options.batch is not None:
+            flow = BatchFlow()
+        elif credit_pool is not None:
             flow = credit_pool.join()
         elif options.least:
             tuner, now_ns = PrefetchTuner(options.least, options.limit), session.connection.clock.monotonic_ns
@@ -321,6 +323,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "buffer_bytes": options.buffer.nbytes,
             "buffer_cost": options.buffer.cost,
             "fenced": options.fenced,
+            "batch": options.batch.as_arguments() if options.batch is not None else None,
         }
         # Before it is opened: the first deliveries may come right behind the answer.
         with self._lock:
@@ -332,7 +335,9 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         with self._lock:
             limit, options = answer["limit"], self.options
             self.epoch = answer["epoch"]
-            if self._share is not None:
+            if options.batch is not None:
+                self._flow = BatchFlow()
+            elif self._share is not None:
                 most = answer.get("limit_max", limit) if options.least else None
                 self._share.credit_pool.opened(self._share, limit, drained=drained, most=most)
             elif isinstance(self._flow, TunedFlow):
@@ -414,7 +419,12 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
     def _asked(self, frame: wire.ReadyFrame | wire.DrainedFrame) -> None:
         """The host has something, or nothing more, for this member."""
         share = self._share
-        if share is not None and frame.epoch == self.epoch:
+        if isinstance(self._flow, BatchFlow):
+            if frame.epoch == self.epoch and not self._let_go:
+                with self._lock:
+                    self._flow.ended()
+                    self._notifier.notify()
+        elif share is not None and frame.epoch == self.epoch:
             with self._lock:
                 if isinstance(frame, wire.ReadyFrame):
                     share.credit_pool.ready(share)

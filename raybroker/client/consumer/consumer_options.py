@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from raybroker.client.arguments import check_arguments
 from raybroker.client.options import ReceiverOptions
 from raybroker.client.producer.bodies.body_encoding import check_serializer
+from raybroker.model.batch import Batch
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings.settings import ConfigView
 
@@ -40,6 +41,7 @@ class ConsumerOptions:
     shares                 nobody has: the broker may take back for idle consumers what was not begun
     buffer                 how much the broker sends ahead, besides ``limit``
     fenced                 each delivery has a fencing number
+    batch                  it gets batches, which the broker forms by this; None: messages
     recalls                the broker may take back what was not begun where the oldest messages make room for others
     """
 
@@ -57,6 +59,7 @@ class ConsumerOptions:
     recalls: bool = True
     buffer: BufferBound = ANY_BUFFER
     fenced: bool = False
+    batch: Batch | None = None
     _warned: set[str] = field(default_factory=set, compare=False)
     """What was logged about it already."""
 
@@ -93,7 +96,9 @@ def consumer_options(
     prefetch, threshold = options.get("prefetch"), options.get("threshold")
     ack_timeout_ms, fenced = options.get("ack_timeout_ms"), options.get("fenced", False)
     prefetch_bytes, prefetch_cost = options.get("prefetch_bytes"), options.get("prefetch_cost")
+    batch = options.get("batch")
     check_arguments(
+        batch=batch,
         prefetch_bytes=prefetch_bytes,
         prefetch_cost=prefetch_cost,
         selector=selector,
@@ -103,6 +108,11 @@ def consumer_options(
         ack_timeout_ms=ack_timeout_ms,
         fenced=fenced,
     )
+    for name in ("prefetch", "threshold", "prefetch_bytes", "prefetch_cost") if batch is not None else ():
+        if options.get(name) is not None:
+            raise ConfigError(
+                f"batch= and {name}=: a consumer of batches asks for one after the other; leave {name}= out"
+            )
     if prefetch_bytes is not None and prefetch_cost is not None:
         raise ConfigError("prefetch_bytes= and prefetch_cost= are two measures of one bound; give one of them")
     if buffer_bytes is None:
@@ -118,6 +128,8 @@ def consumer_options(
         style = "prefetch"
     elif prefetch is None and not attributes["imqConsumerFlowLimitPrefetch"]:
         style, limit = "prefetch", 0
+    if batch is not None:
+        style, limit, recalls = "prefetch", 0, False
     return ConsumerOptions(
         style=style,
         limit=limit,
@@ -131,6 +143,7 @@ def consumer_options(
         explicit=prefetch is not None and not least,
         recalls=recalls,
         fenced=fenced,
+        batch=batch,
         buffer=BufferBound(buffer_bytes) if prefetch_cost is None else BufferBound(cost=prefetch_cost),
         shares=recalls and style == "credit" and (bool(least) or (prefetch is None and limit == LIMIT_DEFAULT)),
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raybroker.client.cluster.directory import KnownSubscription
 from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.batch_consumer import BatchConsumerCore
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
@@ -90,6 +91,13 @@ async def open_consumer(
         raise InvalidDestinationError(
             f"{destination.text} is temporary: only the connection that made it may receive from it"
         )
+    several = destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name))
+    if several and options.batch is not None:
+        what = "a pattern of topics" if destination.is_pattern else "a destination of a cluster of brokers"
+        raise ConfigError(
+            f"batch= of {what}, {destination.text}: a batch is formed by one broker for one destination; without"
+            " batch= receive_many() takes what is there"
+        )
     wanted = options.subscription
     if wanted is not None and wanted["durable"]:
         if not wanted["shared"] and connection.client_id is None:
@@ -107,12 +115,13 @@ async def open_consumer(
             no_local=options.no_local,
         )
         await connection.tasks.with_retry(destination.name, lambda: connection.directory.subscribe(announced))
-    if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
-        several = MultiBrokerConsumer(session, destination, options)
-        await several.open()
-        return several
+    if several:
+        consumer = MultiBrokerConsumer(session, destination, options)
+        await consumer.open()
+        return consumer
     create = destination not in connection.kept.temporaries
-    return await ConsumerCore(session, destination, options).open(create=create)
+    made = ConsumerCore if options.batch is None else BatchConsumerCore
+    return await made(session, destination, options).open(create=create)
 
 
 async def unsubscribe(session: SessionCore, name: str, *, everyones: bool = False) -> None:

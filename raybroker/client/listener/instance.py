@@ -19,6 +19,7 @@ from raybroker.client.io.io_thread import ending
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Verdict, give_up, judge, reason_of, report, require_result
 from raybroker.client.listener.listener import Listener
+from raybroker.model.batch import Batch
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 from raybroker.transport.loops import run_until_stopped
 
@@ -149,7 +150,7 @@ class _Worker:
         self._connection: Connection | None = None
         self._session: Session
         self._consumer: Consumer | None = None
-        self._batching = Batching(self._listener.batch)
+        self._batching = Batching(self._listener.calls_max)
         self._attached_before = False
 
     def buffered(self) -> int:
@@ -192,6 +193,7 @@ class _Worker:
             "prefetch_cost": listener.prefetch_cost,
             "serializer": listener.serializer,
             "fenced": listener.fenced,
+            "batch": listener.batch if isinstance(listener.batch, Batch) else None,
         }
         try:
             if listener.subscription is None:
@@ -220,7 +222,7 @@ class _Worker:
             self.refusal = error
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            self._batching = Batching(self._listener.batch)
+            self._batching = Batching(self._listener.calls_max)
             try:
                 self._session.close()
             except BrokerError:  # What it held comes again by itself.
@@ -252,14 +254,17 @@ class _Worker:
             require_result(self._listener.function, result)
 
     def _step(self) -> None:
-        batching, consumer = self._batching, self._consumer
+        batching, consumer, batch = self._batching, self._consumer, self._listener.batch
         assert consumer is not None
-        messages = consumer.receive_many(1 if batching.alone else self._listener.batch, timeout=IDLE_S)
+        if isinstance(batch, Batch):
+            messages = consumer.receive_batch(timeout=IDLE_S)
+        else:
+            messages = consumer.receive_many(1 if batching.alone else batch, timeout=IDLE_S)
         if not messages:
             return
         batching.alone = max(batching.alone - 1, 0)
         try:
-            self._call(messages if self._listener.batch > 1 else messages[0])
+            self._call(messages[0] if batch == 1 else messages)
         except BaseException as error:  # Whatever ends a call is its messages' failure.
             if ending():
                 raise

@@ -12,6 +12,7 @@ from raybroker.client.destinations import Destination, Queue, destination_of
 from raybroker.client.listener.handler import Retries, check_function, name_of
 from raybroker.client.options import LISTENER, ListenerOptions, with_options
 from raybroker.client.session.opening import topic_of
+from raybroker.model.batch import Batch
 from raybroker.model.errors import ConfigError
 
 BATCH_MAX: Final = 10_000
@@ -30,7 +31,7 @@ class Listener:
     client_id: str | None = None
     selector: str | None = None
     prefetch: int | str | None = None
-    batch: int = 1
+    batch: int | Batch = 1
     transacted: bool = False
     concurrency: int = 1
     serializer: str | None = None
@@ -45,6 +46,11 @@ class Listener:
     def name(self) -> str:
         """The name of the function, for logs."""
         return name_of(self.function)
+
+    @property
+    def calls_max(self) -> int:
+        """Calls in one transaction, or messages of one call; 1 where the broker says which go together."""
+        return 1 if isinstance(self.batch, Batch) else self.batch
 
     @property
     def sharing(self) -> bool:
@@ -67,7 +73,9 @@ def listener(
     durable       the subscription is kept while nobody runs, unless False; one that is not shared needs ``client_id``
     selector, prefetch, prefetch_cost, serializer   as for ``session.consumer``; without ``prefetch`` instances share
                   what is there
-    batch         1: called with one message; more: with a list of up to so many
+    batch         1: called with one message; more: with a list of up to so many that are there; an ``rb.Batch``: with
+                  a list that the broker has formed. What it does not settle itself is acknowledged when it returns;
+                  when it raises, that comes again message by message. Not with ``prefetch`` or ``transacted``
     transacted    called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
                   no next message is at hand
     concurrency   calls that run at the same time in one instance, each with a session of its own: on threads, or for
@@ -85,7 +93,11 @@ def listener(
     transacted, subscription = options.get("transacted", False), options.get("subscription")
     shared, durable = options.get("shared", False), options.get("durable", True)
     fenced = options.get("fenced", False)
-    for name, value, most in (("batch", batch, BATCH_MAX), ("concurrency", concurrency, CONCURRENCY_MAX)):
+    if isinstance(batch, Batch) and (transacted or options.get("prefetch") is not None):
+        other = "transacted=True" if transacted else "prefetch="
+        raise ConfigError(f"batch=rb.Batch(…) and {other} do not go together: a batch is asked for as one, and leased")
+    sizes = {} if isinstance(batch, Batch) else {"batch": (batch, BATCH_MAX)}
+    for name, (value, most) in {**sizes, "concurrency": (concurrency, CONCURRENCY_MAX)}.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise ConfigError(f"{name}={value!r}; it is a whole number from 1 to {most}")
     for name, truth in (("transacted", transacted), ("shared", shared), ("durable", durable), ("fenced", fenced)):

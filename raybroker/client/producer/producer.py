@@ -35,7 +35,7 @@ from raybroker.client.producer.pacing.one_way import one_way_sends
 from raybroker.client.producer.pacing.send_room import SendRoom
 from raybroker.client.producer.pacing.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
+from raybroker.client.producer.producer_state import ProducerState, SendBatch, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.settlement import (
     NOTHING_TO_WAIT_FOR,
@@ -355,7 +355,7 @@ class ProducerCore(Endpoint):
             self._connection.attachments.broke(self, error)
 
     def _write(self) -> None:
-        done, held = list[Batch](), list[tuple[int, Future[str]]]()
+        done, held = list[SendBatch](), list[tuple[int, Future[str]]]()
         with self._lock:
             self._state.scheduled = False
             channel = self._channel
@@ -370,10 +370,10 @@ class ProducerCore(Endpoint):
             if batch.waiters:
                 batch.leave()
 
-    def _write_ready(self, channel: Channel) -> list[Batch]:
+    def _write_ready(self, channel: Channel) -> list[SendBatch]:
         """Write what is sealed, as far as the channel and the window take it, with the lock held; returns what has left
         and is not waited for any longer."""
-        state, buffers, done = self._state, list[Buffer](), list[Batch]()
+        state, buffers, done = self._state, list[Buffer](), list[SendBatch]()
         if (
             state.everything and state.unsettled_bytes < self._at_host.window_bytes
         ):  # Or else it grows until there is room.
@@ -408,7 +408,7 @@ class ProducerCore(Endpoint):
 
         Whoever waits for one of its messages is told then: what becomes of all of them is told by the commit.
         """
-        written: list[Batch] = []
+        written: list[SendBatch] = []
         transaction = transactions.transaction
         if transaction is not None and transaction.lost and not transaction.complete:
             self.discard(TransactionRolledBackError(f"the transaction can only be rolled back: {transaction.lost}"))

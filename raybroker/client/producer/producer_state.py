@@ -44,7 +44,7 @@ class Shared(NamedTuple):
 Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
 
 
-class Batch:
+class SendBatch:
     """Messages from first_seq on; ``waiters`` wait for the messages of ``indexes``, or one for all of them (-1).
 
     ``timed``: those of them that do not wait for ever, and ``timed_ns`` from when they wait, nanoseconds.
@@ -224,11 +224,11 @@ class ProducerState:
         self.id_prefix = id_prefix(producer)
         """Of the ids of its messages, which their sequence numbers follow."""
         self.next_seq = 1
-        self.open: Batch | None = None
+        self.open: SendBatch | None = None
         """Takes further messages."""
-        self.ready: deque[Batch] = deque()
+        self.ready: deque[SendBatch] = deque()
         """Sealed and not written to a connection."""
-        self.unsettled: deque[Batch] = deque()
+        self.unsettled: deque[SendBatch] = deque()
         """Persistent, written to the present connection, and not settled."""
         self.unsettled_bytes = 0
         """Of what is written and not settled, for the window."""
@@ -271,7 +271,7 @@ class ProducerState:
         ):
             if batch is not None:
                 self.seal()
-            batch = self.open = Batch(seq, shared, now_ms)
+            batch = self.open = SendBatch(seq, shared, now_ms)
         if waiter is not None:
             batch.indexes.append(batch.count)
             batch.waiters.append(waiter)
@@ -324,11 +324,11 @@ class ProducerState:
     ) -> None:
         """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them, unless it is done or None.
 
-        ``own``: headers, priorities and times to live in milliseconds, one a message, or None; ``held``: see Batch.
+        ``own``: headers, priorities and times to live in milliseconds, one a message, or None; ``held``: see SendBatch.
         """
         # What came one by one stays in front: blocks leave in the order of their sequence numbers.
         self.seal()
-        batch = Batch(self.next_seq, shared, now_ms)
+        batch = SendBatch(self.next_seq, shared, now_ms)
         batch.held = held
         batch.fill(kinds, bodies, now_ms, own)
         if waiter is not None and not waiter.done():
@@ -347,7 +347,7 @@ class ProducerState:
             self.open = None
             self.ready.append(batch)
 
-    def next_ready(self, window_bytes: int = 0) -> Batch | None:
+    def next_ready(self, window_bytes: int = 0) -> SendBatch | None:
         """Take the next block to write, with ``floor`` below which no sequence number will be sent again.
 
         A persistent one then waits to be settled, another one is done. With ``window_bytes`` None unless less than
@@ -371,7 +371,7 @@ class ProducerState:
             self.held_bytes -= batch.size
         return batch
 
-    def awaits(self, batch: Batch) -> bool:
+    def awaits(self, batch: SendBatch) -> bool:
         """Whether the broker settles it, and not its leaving."""
         return batch.shared.persistent or self.credit > 0 or self.answered
 
@@ -383,7 +383,7 @@ class ProducerState:
         waiting = sum(batch.count for batch in self.ready) + (self.open.count if self.open is not None else 0)
         return self.unsettled_messages + waiting >= self.credit
 
-    def forget_volatile(self) -> list[Batch]:
+    def forget_volatile(self) -> list[SendBatch]:
         """What was written and is not persistent will not be settled: the connection or the credit has gone; returns
         it."""
         gone = [batch for batch in self.unsettled if not batch.shared.persistent]
@@ -411,7 +411,7 @@ class ProducerState:
                 return True
         return False
 
-    def unsent(self) -> list[Batch]:
+    def unsent(self) -> list[SendBatch]:
         """Give up what was never written to a connection; returns it so that those who wait can be told."""
         self.seal()
         gone = [self.ready.pop() for _ in range(len(self.ready) - self._written)]
@@ -442,7 +442,7 @@ class ProducerState:
             return self.ready[0].first_seq
         return self.open.first_seq if self.open is not None else self.next_seq
 
-    def settle_block(self, first_seq: int) -> Batch | None:
+    def settle_block(self, first_seq: int) -> SendBatch | None:
         """The broker settled the block that starts with ``first_seq``; None when it had been settled before."""
         unsettled = self.unsettled
         for batch in unsettled:
@@ -469,11 +469,11 @@ class ProducerState:
                 batch.data = in_doubt(batch.data, front=batch.large is not None)
         self._broker = broker
 
-    def in_doubt(self) -> list[Batch]:
+    def in_doubt(self) -> list[SendBatch]:
         """Return those that were written to some connection and not settled: the broker may have stored them."""
         return [*self.unsettled, *islice(self.ready, self._written)]
 
-    def abandon(self) -> list[Batch]:
+    def abandon(self) -> list[SendBatch]:
         """Give up everything; returns it so that those who wait can be told."""
         batches = [*self.unsettled, *self.ready, *([self.open] if self.open is not None else ())]
         self.open = None

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from raybroker.client.io.io_thread import fulfil, refuse
-from raybroker.client.producer.producer_state import Batch
+from raybroker.client.producer.producer_state import SendBatch
 from raybroker.client.producer.send_future import fulfil_all
 from raybroker.content.headers import id_prefix
 from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, from_code
@@ -20,7 +20,7 @@ Row = tuple[int, int, str, str]
 """Of a refusal: start, end, code, text."""
 
 
-def complete(batch: Batch, producer: int, rows: Sequence[Row]) -> None:
+def complete(batch: SendBatch, producer: int, rows: Sequence[Row]) -> None:
     """Give everybody who waits for a message of a settled block its id, or why it was refused."""
     refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE] if rows else ()
     prefix = id_prefix(producer)
@@ -35,7 +35,7 @@ def complete(batch: Batch, producer: int, rows: Sequence[Row]) -> None:
             fulfil(waiter, f"{prefix}{batch.first_seq + max(index, 0)}")
 
 
-def unheard(batch: Batch, rows: Sequence[Row]) -> list[Row]:
+def unheard(batch: SendBatch, rows: Sequence[Row]) -> list[Row]:
     """The refusals of a block's messages that nobody waits for."""
     if not batch.unawaited:
         return []
@@ -69,7 +69,7 @@ def unknown_outcome(error: BrokerError) -> BrokerError:
     return ConnectionLostError(f"whether the message was stored is not known: {error} before the broker confirmed it")
 
 
-def refuse_all(batches: Iterable[Batch], error: BrokerError) -> None:
+def refuse_all(batches: Iterable[SendBatch], error: BrokerError) -> None:
     for batch in batches:
         for waiter in batch.waiters:
             refuse(waiter, error)

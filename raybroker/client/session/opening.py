@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.batch_consumer import BatchConsumerCore
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer_options import consumer_options
 from raybroker.client.consumer.multi_broker import AnyConsumer
@@ -34,9 +35,11 @@ from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared
 from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.client.session.session import SessionCore
-from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, RequestTimeoutError
 from raybroker.model.naming.names import is_temporary_name
 
+BATCHED: Final = ("client", "auto")
+"""Modes of sessions whose consumers may ask for batches."""
 BATCH_LINGER_S: Final = 0.005
 """How long ``Session.receive_many`` waits for a message that follows another."""
 
@@ -64,6 +67,11 @@ def consumer(
     selector, no_local = options.get("selector"), options.get("no_local", False)
     wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)
     asked = consumer_options(attributes, options, wanted, recalls=recalls, buffer_bytes=buffer_bytes)
+    if asked.batch is not None and core.mode not in BATCHED:
+        raise ConfigError(
+            f"batch= in a session of {core.mode!r}: a batch is leased as one, and settled message by message; use a"
+            f" session with ack={' or ack='.join(map(repr, BATCHED))}, not transacted"
+        )
     return open_consumer(core, found, asked)
 
 
@@ -191,6 +199,21 @@ async def temporary_topic(core: SessionCore, delete: Callable[[Any], Any]) -> Te
 async def let_consumer_go(core: AnyConsumer) -> None:
     """Nothing more is received from it: what waits in it goes back, what was received may still be settled."""
     core.let_go()
+
+
+def require_batches(core: AnyConsumer) -> BatchConsumerCore:
+    """A consumer of batches; raises IllegalStateError for another one."""
+    if not isinstance(core, BatchConsumerCore):
+        raise IllegalStateError(
+            f"the consumer of {core.name} takes messages; open it with batch=rb.Batch(…) for batches"
+        )
+    return core
+
+
+def require_messages(core: AnyConsumer) -> None:
+    """Raises IllegalStateError for a consumer of batches."""
+    if isinstance(core, BatchConsumerCore):
+        core.require_messages()
 
 
 def closed_consumer(core: AnyConsumer) -> IllegalStateError:

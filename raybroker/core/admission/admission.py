@@ -289,15 +289,15 @@ class Admission:
         if self._policy.attributes.limitBehavior == "FLOW_CONTROL" and self._full():
             return
         self.slow = False
-        self._counters.slow_ms += self._step.now_ms - self._counters.slow_since_ms
+        self._counters.slow.ms += self._step.now_ms - self._counters.slow.since_ms
         self.tell_producers()
 
     def slow_down(self) -> None:
         """A full destination tells its producers to wait."""
         if not self.slow and self._full():
             self.slow = True
-            self._counters.slowed += 1
-            self._counters.slow_since_ms = self._step.now_ms
+            self._counters.slow.episodes += 1
+            self._counters.slow.since_ms = self._step.now_ms
             self.tell_producers()
 
     def excess(self, waiting: Iterable[tuple[int, int]], gone: int = 0, gone_bytes: int = 0) -> int:

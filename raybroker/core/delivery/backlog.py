@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import chain
+from itertools import chain, groupby
 from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
@@ -36,6 +36,10 @@ TAIL_RUNS: Final = 768
 
 def _from_last(run: Run) -> tuple[int, int]:
     return -run.arrival, -(run.mask & -run.mask)
+
+
+def _arrival(run: Run) -> int:
+    return run.arrival
 
 
 def _backwards(run: Run) -> int:
@@ -134,6 +138,17 @@ class Bucket:
             self.pages = deque(page for page in (_page_without(p, chosen, removed) for p in self.pages) if page)
             self.tail = deque(_without(self.tail, chosen, removed))
             self.refill()
+        if any(run.ordinal in chosen for run in self.returned):
+            self.returned = list(_without(self.returned, chosen, removed))
+
+    def take_near(self, chosen: Mapping[int, int], last: int, removed: list[Run]) -> None:
+        """Take messages out, as :meth:`remove` does, of runs that came no later than ``last``; looks at those alone."""
+        fresh, kept = self.fresh, list[Run]()
+        while fresh and fresh[0].arrival <= last:
+            kept += _without((fresh.popleft(),), chosen, removed)
+            if len(fresh) < 2 and self.tail is not fresh:
+                self.refill()
+        fresh.extendleft(reversed(kept))
         if any(run.ordinal in chosen for run in self.returned):
             self.returned = list(_without(self.returned, chosen, removed))
 
@@ -382,6 +397,28 @@ class Backlog:
                 self._drop(bucket)
         self.count -= sum(run.mask.bit_count() for run in removed)
         return removed
+
+    def take_near(self, chosen: Mapping[int, int], last: int) -> None:
+        """Take messages out, given as block → mask, all of which wait and came no later than ``last``."""
+        removed: list[Run] = []
+        for bucket in list(self.buckets.values()):
+            bucket.take_near(chosen, last, removed)
+            if not bucket:
+                self._drop(bucket)
+        self.count -= sum(run.mask.bit_count() for run in removed)
+
+    def waiting_for(self, selector: int = ANY) -> Iterator[Run]:
+        """All messages for a consumer with that selector: the highest priority first, in order within it."""
+        buckets = [
+            bucket
+            for bucket in self.buckets.values()
+            if selector == ANY or (bucket.signature != UNSORTED and bucket.signature >> selector & 1)
+        ]
+        for priority in sorted({bucket.priority for bucket in buckets}, reverse=True):
+            runs = merge(*(bucket.runs() for bucket in buckets if bucket.priority == priority), key=position)
+            for _, same in groupby(runs, key=_arrival):
+                some = list(same)
+                yield from some if len(some) == 1 else in_order(some)
 
     def by_signature(self) -> Iterator[tuple[int, Iterator[Run]]]:
         """The runs that were compared with the selectors, by what they match."""

@@ -12,7 +12,7 @@ from raybroker.core.delivery.byte_window import CostWindow
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.delivery.window import DrainWindow
+from raybroker.core.delivery.window import BatchWindow, DrainWindow
 from raybroker.core.durable import records
 from raybroker.core.outcome import Acked, CheckpointKept, Drained, Outcome, Promoted, Released
 from raybroker.core.policy import DestinationPolicy
@@ -52,6 +52,11 @@ def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out:
     queue = destination.queue_for(command)
     consumer = Consumer(command)
     is_queue = queue.subscription is None
+    if command.batch is not None and queue.plain.by_keys:
+        raise IllegalStateError(
+            f"{destination.kind} {destination.name} is sorted by destinationKeys, and batches are formed in the order"
+            " of arrival: consume it without batch=, or make it without destinationKeys"
+        )
     queue.consumers.attach(
         consumer,
         active_max=destination.policy.attributes.maxNumActiveConsumers if is_queue else -1,
@@ -63,9 +68,9 @@ def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out:
     except Exception:
         queue.consumers.detach(command.attachment)
         raise
-    if command.buffer_cost:
+    if command.buffer_cost and command.batch is None:
         consumer.bytes = CostWindow(command.buffer_cost, destination.current.glance)
-        queue.plain.weigh(1)
+    queue.plain.weigh(_weight(command))
     destination.queue_of[command.attachment] = queue
     if command.fenced:
         queue.consumers.begin_fences(command.attachment)
@@ -79,8 +84,7 @@ def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out:
     if queue is None or consumer is None:
         return
     queue.plain.selector_index.leave(consumer.selector)
-    if consumer.asked.buffer_cost:
-        queue.plain.weigh(-1)
+    queue.plain.weigh(-_weight(consumer.asked))
     begun = list(consumer.settle_tags(1, consumer.begun)) if command.lost and consumer.begun else []
     queue.give_back(_given_up(destination, queue, consumer, command.seen))
     cause = LOST if LOST in destination.policy.named_causes else ERROR
@@ -92,6 +96,13 @@ def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out:
         rank(destination, queue)
     destination.current.touch(queue.number)
     destination.left_by(queue)
+
+
+def _weight(command: cmd.AttachConsumer) -> int:
+    """1 for a consumer that gets what the headers of messages say it has room for, or goes together; else 0."""
+    if command.batch is not None:
+        return int(command.batch.needs_headers)
+    return int(command.buffer_cost > 0)
 
 
 def _given_up(destination: ServingQueue, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
@@ -138,6 +149,9 @@ def drain(destination: ServingQueue, command: cmd.Drain, out: Outcome) -> None:
     found = _consumer(destination, command.attachment)
     if found is not None:
         queue, consumer = found
+        if isinstance(consumer.window, BatchWindow):  # It has no credit that could be void; it asks for nothing more.
+            consumer.window.asked = False
+            return
         queue.consumers.drain(consumer, command.credit)
         _go_on(destination, queue, consumer)
 
@@ -149,7 +163,7 @@ def missed(destination: ServingQueue, command: cmd.Missed, out: Outcome) -> None
         if isinstance(consumer.window, DrainWindow):
             out.after_durable.append(Drained(consumer.attachment, command.messages, consumer.next_tag))
             consumer.armed = True
-        else:
+        elif not isinstance(consumer.window, BatchWindow):
             consumer.window.granted(command.messages)
         _go_on(destination, queue, consumer)
 

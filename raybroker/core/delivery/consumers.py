@@ -20,8 +20,9 @@ from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.byte_window import ByteWindow
 from raybroker.core.delivery.checkpoints import Checkpoints
 from raybroker.core.delivery.run import Run
-from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
-from raybroker.core.outcome import Deliver
+from raybroker.core.delivery.window import BatchWindow, DrainWindow, PrefetchWindow, Window, make_window
+from raybroker.core.outcome import Deliver, Drained
+from raybroker.model.batch import Batch
 from raybroker.model.errors import ResourceAllocationError
 
 SHARED_MIN: Final = 4
@@ -111,7 +112,7 @@ class Consumer:
         self.attachment = command.attachment
         self.asked = command
         self.limit = command.limit
-        self.window: Window = DrainWindow() if command.drain else make_window(command.flow, command.limit)
+        self.window: Window = _window(command)
         self.owner = command.owner
         self.remote = command.remote
         self.no_ack = command.no_ack
@@ -120,17 +121,17 @@ class Consumer:
         self.lease_ms = command.lease_ms
         self.active = False
         self.serving = False
-        self.armed = command.drain
+        self.armed = command.drain and command.batch is None
         self.queued = False
         self.next_tag = 1
         self.begun = 0
         self.stalled = False
         self.sent = 0
         self.unsettled: deque[Delivery] = deque()
-        self.recalls = command.recalls and not command.no_ack
+        self.recalls = command.recalls and not command.no_ack and command.batch is None
         self.lends = 0
         self.have = 0
-        self.bytes = ByteWindow(command.buffer_bytes) if command.buffer_bytes > 0 else None
+        self.bytes = ByteWindow(command.buffer_bytes) if command.buffer_bytes > 0 and command.batch is None else None
         self.in_order = True
         self.most = -1
         self.recall: Recalling | None = None
@@ -250,6 +251,12 @@ class Consumer:
         return min((item.until_ms for item in self.unsettled if item.until_ms), default=None)
 
 
+def _window(command: AttachConsumer) -> Window:
+    if command.batch is not None:
+        return BatchWindow(command.batch)
+    return DrainWindow() if command.drain else make_window(command.flow, command.limit)
+
+
 class Recalling:
     """What a consumer was asked to give back, as tags. ``asker``: the idle consumer that is to have it; None: it is to
     make room. ``messages`` of ``nbytes`` in all may come back from the consumer, now or when it is asked again."""
@@ -263,10 +270,58 @@ class Recalling:
         self.nbytes = 0
 
 
+class Asks(NamedTuple):
+    """What a consumer asks for: a batch by ``rule``, of at most that many messages, of those for its selector."""
+
+    rule: Batch
+    most: int
+    selector: int
+
+
+class BatchConsumers:
+    """Consumers of batches by attachment; whoever had a batch last is the last. ``one_by_one``: batches are of one
+    message for now, which goes as to any consumer."""
+
+    __slots__ = ("by_attachment", "one_by_one")
+
+    def __init__(self) -> None:
+        self.by_attachment: dict[int, Consumer] = {}
+        self.one_by_one = False
+
+    def asking(self) -> Iterator[tuple[Consumer, Asks]]:
+        """Those that want a batch and could take one now, in turn."""
+        for consumer in list(self.by_attachment.values()):
+            window, rule = consumer.window, consumer.asked.batch
+            if isinstance(window, BatchWindow) and window.asked and rule is not None and consumer.listening():
+                most = rule.max_messages
+                if consumer.most >= 0:
+                    most = min(most, consumer.most - consumer.have)
+                yield consumer, Asks(rule, most, consumer.selector)
+
+    def served(self, consumer: Consumer) -> Drained:
+        """It has got its batch: the others come first, and it is told that this was all; void with the last message, if
+        it begins anew before that has left."""
+        assert isinstance(consumer.window, BatchWindow)
+        consumer.window.asked = False
+        self.by_attachment[consumer.attachment] = self.by_attachment.pop(consumer.attachment)
+        return Drained(consumer.attachment, 0, consumer.next_tag - 1)
+
+    def go_one_by_one(self, one_by_one: bool) -> Iterable[Consumer]:
+        """Batches are of one message from now on, or not any more; returns the consumers, if that is new."""
+        if self.one_by_one == one_by_one:
+            return ()
+        self.one_by_one = one_by_one
+        for consumer in self.by_attachment.values():
+            assert isinstance(consumer.window, BatchWindow)
+            consumer.window.one_by_one = one_by_one
+        return list(self.by_attachment.values())
+
+
 class Consumers:
     """All consumers in order of registration, and the active ones with room in order of service."""
 
     __slots__ = (
+        "batches",
         "by_attachment",
         "checkpoints",
         "draining",
@@ -284,6 +339,8 @@ class Consumers:
         self.by_attachment: dict[int, Consumer] = {}
         self.draining: dict[int, Consumer] = {}
         """Those in drain mode."""
+        self.batches: BatchConsumers | None = None
+        """Those of batches; None: there are none."""
         self.checkpoints = Checkpoints()
         self.fence = 0
         """The last fencing number; 0: none was asked for since the restart."""
@@ -318,6 +375,10 @@ class Consumers:
         self.by_attachment[consumer.attachment] = consumer
         if isinstance(consumer.window, DrainWindow):
             self.draining[consumer.attachment] = consumer
+        elif isinstance(consumer.window, BatchWindow):
+            self.batches = self.batches or BatchConsumers()
+            self.batches.by_attachment[consumer.attachment] = consumer
+            consumer.window.one_by_one = self.batches.one_by_one
 
     def detach(self, attachment: int) -> Consumer | None:
         consumer = self.by_attachment.pop(attachment, None)
@@ -327,6 +388,8 @@ class Consumers:
             for known in (self.idle, self.rich, self.recalling):
                 known.pop(consumer, None)
             consumer.active = consumer.serving = False
+        if self.batches is not None and self.batches.by_attachment.pop(attachment, None) is not None:
+            self.batches = self.batches if self.batches.by_attachment else None
         return consumer
 
     def begin_fences(self, attachment: int) -> None:

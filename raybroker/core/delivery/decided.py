@@ -11,6 +11,14 @@ from raybroker.core.durable.records import RecordRow
 from raybroker.model.causes import ERROR
 
 
+class Formed(NamedTuple):
+    """A batch of so many messages was handed out, of which the oldest had waited for ``waited_ms``."""
+
+    messages: int
+    waited_ms: int
+    full: bool
+
+
 class Dispatched:
     """What was handed out.
 
@@ -20,9 +28,10 @@ class Dispatched:
                  by itself, as the next of its unit follows
     dead         what turned out to be dead instead
     redelivered  messages that were handed out before
+    batches      what of it went as batches
     """
 
-    __slots__ = ("before", "dead", "recorded", "redelivered", "settled")
+    __slots__ = ("batches", "before", "dead", "recorded", "redelivered", "settled")
 
     def __init__(self) -> None:
         self.before: list[tuple[list[Run], list[Delivery]]] = []
@@ -30,6 +39,7 @@ class Dispatched:
         self.settled: list[Delivery] = []
         self.dead: list[Dead] = []
         self.redelivered = 0
+        self.batches: list[Formed] = []
 
 
 class FailedDeliveries(NamedTuple):

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from raybroker.core.batches.forming import BatchFormer
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
+from raybroker.core.delivery.backlog import Backlog
 from raybroker.core.delivery.batch_wait import BatchWait
-from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
+from raybroker.core.delivery.consumers import Asks, BatchConsumers, Consumer, Consumers, Delivery
 from raybroker.core.delivery.dead_letters import Dead, DeadLetterRules
-from raybroker.core.delivery.decided import Dispatched, FailedDeliveries
+from raybroker.core.delivery.decided import Dispatched, FailedDeliveries, Formed
 from raybroker.core.delivery.delayed import Age, Delayed, age_of
 from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
@@ -225,12 +227,55 @@ class DeliveryQueue:
     def dispatch(self) -> Dispatched:
         """Hand out what waits, in order, to consumers in turn, until one of the two runs out."""
         found = self._dispatched = Dispatched()
+        batches = self.consumers.batches
+        if batches is not None:
+            for consumer in batches.go_one_by_one(self.pending is not self.plain):
+                self.consumers.offer(consumer)
         wait_ms = self.policy.batch_wait_ms
         if not wait_ms or not self.batch_wait.holds(
             self.consumers, self.pending.count, self._arrival, self.step.now_ms, wait_ms
         ):
             self.pending.dispatch(self.hand_out, self.dies)
+        if batches is not None:
+            self._form_batches(batches, found)
         return found
+
+    def _form_batches(self, batches: BatchConsumers, found: Dispatched) -> None:
+        """Hand out batches as long as there are any, and tell those that have one that this was all."""
+        out, backlog = self.step.out, self.plain.backlog
+        if batches.one_by_one:  # They went as any message does.
+            told = {effect.attachment for effect in (*out.immediate, *out.after_durable) if isinstance(effect, Deliver)}
+            for attachment in told & batches.by_attachment.keys():
+                out.after_durable.append(batches.served(batches.by_attachment[attachment]))
+                found.batches.append(Formed(1, 0, full=True))
+            return
+        former = self.plain.former = self.plain.former or BatchFormer(self.held, self.step)
+        former.due_ms = None
+        assert isinstance(backlog, Backlog), "a sorted destination has consumers of batches"
+        waiting: set[Asks] = set()
+        going_on = True
+        while going_on:
+            going_on = False
+            for consumer, asks in batches.asking():
+                former.arrivals.wait_for(asks.rule.deadline_ms)
+                if asks in waiting:
+                    continue
+                expired: list[Run] = []
+                batch = former.next_batch(backlog, asks, expired)
+                for run in expired:
+                    self.dies(Dead(run, "EXPIRED"))
+                if batch is None:
+                    waiting.add(asks)
+                    continue
+                first = consumer.next_tag
+                for run in batch.runs:
+                    self.hand_out(consumer, run)
+                if consumer.next_tag != first:  # Else all of it turned out to be dead.
+                    out.after_durable.append(batches.served(consumer))
+                    waited_ms = self.step.now_ms - batch.since_ms if batch.since_ms else 0
+                    found.batches.append(Formed(consumer.next_tag - first, waited_ms, full=batch.full))
+                going_on = True
+                break
 
     def hand_out(self, consumer: Consumer, run: Run) -> None:
         """Hand out one run; what has died meanwhile goes nowhere, and what has no room in bytes waits again."""
@@ -503,6 +548,17 @@ class DeliveryQueue:
             self.step.wake(self.dispatch_gate.until_ms(self.policy.attributes))
         if self.batch_wait.since_ms is not None:
             self.step.wake(self.batch_wait.until_ms(self.step.now_ms, self.policy.batch_wait_ms))
+        if self.consumers.batches is not None:
+            self._note_arrivals()
+        elif self.plain.former is not None:
+            self.plain.former = None
+
+    def _note_arrivals(self) -> None:
+        """What came in this step came now; and a batch that is not full has to go some time."""
+        former = self.plain.former = self.plain.former or BatchFormer(self.held, self.step)
+        former.arrivals.note(self._arrival, self.step.now_ms)
+        if former.due_ms is not None and former.due_ms > self.step.now_ms:
+            self.step.wake(former.due_ms)
 
     def contents(self, *, tried: bool = False) -> Iterator[tuple[str, Run]]:
         """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold.

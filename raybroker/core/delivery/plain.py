@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from raybroker.core.batches.forming import BatchFormer
 from raybroker.core.delivery.backlog import UNSORTED, Backlog
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.pending import Dies, HandOut
@@ -18,13 +19,23 @@ Classify = Callable[[Run], list[tuple[int, int]]]
 class PlainPending:
     """A backlog and the selectors of its consumers. ``unfinished``: a step left work that the next has to go on with.
 
+    ``former``: forms batches, where there are consumers of such.
     ``by_keys``: the destination is sorted; ``needs_headers``: by what only the headers of messages say, or a consumer
-    has a bound in cost.
+    has a bound in cost, or batches by what headers say.
 
     Nothing depends on what is with a consumer, in a transaction or at rest, so most of ``Pending`` is empty here.
     """
 
-    __slots__ = ("backlog", "by_keys", "consumers", "needs_headers", "selector_index", "unfinished", "weighing")
+    __slots__ = (
+        "backlog",
+        "by_keys",
+        "consumers",
+        "former",
+        "needs_headers",
+        "selector_index",
+        "unfinished",
+        "weighing",
+    )
 
     backlog: Backlog | SortedBacklog
 
@@ -32,9 +43,10 @@ class PlainPending:
         self.backlog = Backlog()
         self.consumers = consumers
         self.selector_index = selector_index
+        self.former: BatchFormer | None = None
         self.unfinished = self.by_keys = self.needs_headers = False
         self.weighing = 0
-        """Consumers with a bound in cost."""
+        """Consumers for whom the headers of messages are read."""
 
     @property
     def count(self) -> int:
@@ -43,7 +55,7 @@ class PlainPending:
     # ---- coming in -------------------------------------------------------------------------------------------------
 
     def weigh(self, change: int) -> None:
-        """A consumer with a bound in cost comes or goes."""
+        """A consumer with a bound in cost, or of batches by what headers say, comes or goes."""
         self.weighing += change
         self.needs_headers = self.weighing > 0 or self.sorts_by_headers()
 

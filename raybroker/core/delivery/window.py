@@ -4,12 +4,15 @@
 silent until the next grant; what counts at the consumer is what it handed to the application.  ``PrefetchWindow`` is
 the rule of ActiveMQ: at most ``limit`` dispatched and unacknowledged; once full, nothing more until half
 of the limit is acknowledged.  ``DrainWindow`` is for a consumer of several brokers: what one of them has no message for
-is void at once, so that the consumer can grant it to another.  None of them knows messages, only counts.
+is void at once, so that the consumer can grant it to another.  ``BatchWindow`` is for a consumer of batches, which asks
+for one after the other.  None of them knows messages, only counts.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
+
+from raybroker.model.batch import Batch
 
 UNLIMITED: Final = 1 << 62
 """Stands for "no limit" in ``room``: more than there can ever be messages."""
@@ -165,6 +168,41 @@ class DrainWindow:
         self.credit = self.taken = 0
         self.must_tell = False
         return unused if told else None
+
+
+class BatchWindow:
+    """Room for one batch by ``rule`` once it is asked for; whoever forms batches fills it, and for others there is no
+    room.
+
+    ``one_by_one``: batches are of one message for now, which the consumer gets as any other does.
+    """
+
+    __slots__ = ("asked", "one_by_one", "rule")
+
+    def __init__(self, rule: Batch) -> None:
+        self.rule = rule
+        self.asked = False
+        self.one_by_one = False
+
+    def room(self) -> int:
+        return 1 if self.asked and self.one_by_one else 0
+
+    def sent(self, count: int) -> None:
+        assert self.asked, "a batch was sent that nobody has asked for"
+        if self.one_by_one:
+            self.asked = False
+
+    def settled(self, count: int) -> None:
+        """Acknowledgements do not matter here."""
+
+    def granted(self, count: int) -> None:
+        self.asked = True
+
+    def restart(self, credit: int) -> None:
+        self.asked = credit != 0
+
+    def left(self) -> int:
+        return 0
 
 
 def make_window(flow: str, limit: int) -> Window:

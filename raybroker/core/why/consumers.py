@@ -8,7 +8,7 @@ from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import RunContent
-from raybroker.core.delivery.window import CreditWindow, DrainWindow, PrefetchWindow
+from raybroker.core.delivery.window import BatchWindow, CreditWindow, DrainWindow, PrefetchWindow
 from raybroker.core.selector.content import Content
 from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.why.pauses import consumption_paused
@@ -22,9 +22,37 @@ def obstacles(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
         return []
     found = [*_not_serving(queue, consumer)] if not consumer.serving else []
     found += _itself(consumer)
-    if not consumer.window.room():
+    if not consumer.window.room() and not _wants_batch(consumer):
         found.append(_window(consumer))
     return found
+
+
+def _wants_batch(consumer: Consumer) -> bool:
+    """Whether it has asked for a batch and has not got one."""
+    return isinstance(consumer.window, BatchWindow) and consumer.window.asked
+
+
+def batch_forming(queue: DeliveryQueue, consumer: Consumer) -> Reason | None:
+    """Why a consumer that has asked for a batch has none yet, whatever waits; None: it has not asked."""
+    window = consumer.window
+    if not isinstance(window, BatchWindow) or not window.asked:
+        return None
+    rule = window.rule
+    facts: dict[str, object] = {"messages_max": rule.max_messages}
+    text = f"waits for a batch of {rule.max_messages} messages"
+    if rule.max_cost is not None:
+        facts["cost_max"] = rule.max_cost
+        text += f", or of {rule.cost} {rule.max_cost:g}"
+    if rule.key is not None:
+        facts["key"] = rule.key
+        text += f", with one {rule.key}"
+    former = queue.plain.former
+    due_ms = former.due_ms if former is not None else None
+    if due_ms is not None:
+        facts["until_ms"] = due_ms + queue.step.ahead_ms
+    return _of(
+        consumer, "batch_forming", f"{text}; what there is goes {rule.deadline_s:g} s after its oldest came", **facts
+    )
 
 
 def _of(consumer: Consumer, code: str, text: str, **facts: object) -> Reason:
@@ -84,6 +112,8 @@ def _window(consumer: Consumer) -> Reason:
             f"has no credit: it has taken its limit of {consumer.limit} and asked for no more ({have} unacknowledged)"
         )
         return _of(consumer, "no_credit", text, unacknowledged=have, limit=consumer.limit)
+    if isinstance(window, BatchWindow):
+        return _of(consumer, "not_asking", f"asks for each batch, and does not now ({have} unacknowledged)")
     assert isinstance(window, DrainWindow | PrefetchWindow)
     return _of(consumer, "not_asking", f"asks for each message, and does not now ({have} unacknowledged)")
 
@@ -125,7 +155,8 @@ def _nothing_for(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
             text += f" ({queue.delayed.count} are delayed{', and some are hidden' if queue.hidden else ''})"
         return [_of(consumer, "nothing_waits", text)]
     if queue.plain.backlog.has_for(consumer.selector):
-        return []
+        forming = batch_forming(queue, consumer)
+        return [] if forming is None else [forming]
     if not isinstance(pending, UnitPending):
         text = f"has a selector, and none of the {pending.count} messages that wait is known to match it"
         return [_of(consumer, "nothing_matches", text, messages=pending.count)]

@@ -16,7 +16,7 @@ from raybroker.core.selector.content import Content
 from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 from raybroker.core.unit_of_order.unit_pending import UnitPending
-from raybroker.core.why.consumers import obstacles, unselected
+from raybroker.core.why.consumers import batch_forming, obstacles, unselected
 from raybroker.core.why.pauses import consumption_paused, insertion_paused
 from raybroker.core.why.place import Place, place_of, unit_of
 from raybroker.core.why.reason import Reason
@@ -211,6 +211,9 @@ def _order(queue: DeliveryQueue, ready: list[Consumer], run: Run) -> list[Reason
         return [Reason("batch_wait", text, {"since_ms": since_ms, "until_ms": until_ms + step.ahead_ms})]
     if isinstance(queue.pending, UnitPending) and run.ordinal > queue.pending.state.unopened.opened:
         return [Reason("behind", "blocks before it are looked at first")]
+    forming = [reason for consumer in ready if (reason := batch_forming(queue, consumer)) is not None]
+    if len(forming) == len(ready):
+        return forming[:CONSUMERS_MAX]
     for consumer in ready:
         first = queue.plain.backlog.first(consumer.selector)
         if first is not None and (first.ordinal, first.mask & -first.mask) != (run.ordinal, run.mask):

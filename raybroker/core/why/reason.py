@@ -26,6 +26,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "behind": "let what is before it be consumed",
     "sorting": "wait: it is compared with the selectors within some steps",
     "batch_wait": "wait: the batch goes when it is full, or at that time",
+    "batch_forming": "wait: the batch goes when it is full, or at that time",
     "no_consumer": "attach a consumer",
     "ready": "wait: it goes with the next step",
     # ---- of a consumer

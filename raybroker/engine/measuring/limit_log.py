@@ -69,9 +69,9 @@ class LimitLog:
         if counters.removed != known.removed:
             more, known.removed = counters.removed - known.removed, counters.removed
             self._report(f"[B2149] {name} is full ({limits}): {attributes.limitBehavior} removed {_messages(more)}")
-        if counters.slowed != known.slowed:
-            more, known.slowed = counters.slowed - known.slowed, counters.slowed
-            slow_ms = counters.slow_ms + (self._now_ms() - counters.slow_since_ms if destination.admission.slow else 0)
+        if counters.slow.episodes != known.slowed:
+            more, known.slowed = counters.slow.episodes - known.slowed, counters.slow.episodes
+            slow_ms = counters.slow.ms + (self._now_ms() - counters.slow.since_ms if destination.admission.slow else 0)
             waited_s, known.slow_ms = (slow_ms - known.slow_ms) / 1000, slow_ms
             times = "once" if more == 1 else f"{more} times"
             self._report(
@@ -81,7 +81,7 @@ class LimitLog:
 
 
 def _total(counters: Counters) -> int:
-    return counters.since_start("refused") + counters.removed + counters.slowed
+    return counters.since_start("refused") + counters.removed + counters.slow.episodes
 
 
 def _messages(count: int) -> str:

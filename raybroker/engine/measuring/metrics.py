@@ -77,8 +77,11 @@ COUNTERS: Final = {
     "dead_messages_total": "dead",
     "duplicate_messages_total": "duplicates",
     "recalled_messages_total": "recalled",
-    "flow_control_episodes_total": "slowed",
+    "batches_total": "batches",
+    "batched_messages_total": "batched",
+    "due_batches_total": "batches_due",
 }
+_BESIDE: Final = ("flow_control_episodes_total", "flow_control_seconds_total", "batch_wait_seconds_total")
 LASTING_KEYS: Final = {key: name for key, name in COUNTERS.items() if name in LASTING}
 
 
@@ -112,7 +115,7 @@ class Sum:
 
 
 def _zero() -> Row:
-    row: Row = dict.fromkeys((*COUNTERS, "flow_control_seconds_total", *GAUGES), 0)
+    row: Row = dict.fromkeys((*COUNTERS, *_BESIDE, *GAUGES), 0)
     row["delivered_messages_total"] = {"local": 0, "remote": 0}
     row["failed_deliveries_total"] = dict.fromkeys(CAUSES, 0)
     row["threshold_seconds_total"], row["over_threshold"] = dict.fromkeys(OF, 0), dict.fromkeys(OF, 0)
@@ -132,9 +135,9 @@ class Lasting:
 
     def add(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
-            row, counters = self.rows[destination.kind], destination.counters
+            row, lasting = self.rows[destination.kind], destination.counters.lasting()
             for key, name in LASTING_KEYS.items():
-                row[key] += getattr(counters, name)
+                row[key] += lasting[name]
 
 
 class MetricRows:
@@ -160,8 +163,10 @@ class MetricRows:
         """What only grows, since the host started."""
         counters = destination.counters
         row: Row = {key: counters.since_start(name) for key, name in COUNTERS.items()}
-        slow_ms = counters.slow_ms + (self._time.now_ms() - counters.slow_since_ms if destination.admission.slow else 0)
+        slow_ms = counters.slow.ms + (self._time.now_ms() - counters.slow.since_ms if destination.admission.slow else 0)
         row["flow_control_seconds_total"] = slow_ms * MS
+        row["flow_control_episodes_total"] = counters.slow.episodes
+        row["batch_wait_seconds_total"] = counters.since_start("batch_wait_ms") * MS
         row["threshold_seconds_total"] = {
             of: ms * MS for of, ms in self._meters.thresholds.total_ms(destination).items()
         }

@@ -19,8 +19,9 @@ from raybroker.engine.path.overrides import effective_limit
 from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.session import Arguments, Operation, Session
+from raybroker.model.batch import Batch
 from raybroker.model.blocks.large_block import LargeBlock
-from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
+from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ProtocolError
 from raybroker.model.failure import REASON_CHARS_MAX
 from raybroker.model.settings.settings import DestinationAttributes
 
@@ -54,6 +55,16 @@ def _name(args: Arguments, key: str) -> str:
     if not isinstance(text, str) or len(text) > NAME_CHARS_MAX:
         raise ProtocolError(f"{key} is text of at most {NAME_CHARS_MAX} characters")
     return text
+
+
+def _batch(args: Arguments) -> Batch | None:
+    """The batches that a consumer asks for; None: it takes messages."""
+    said = args.get("batch")
+    if said is None:
+        return None
+    if not isinstance(said, dict):
+        raise ProtocolError("a batch is a mapping of its parameters")
+    return Batch.from_arguments(said)
 
 
 class ConsumerRequests:
@@ -108,6 +119,9 @@ class ConsumerRequests:
         buffer_cost = int(args.get("buffer_cost") or 0)
         if not 0 <= buffer_cost <= CREDIT_MAX:
             raise ProtocolError(f"a buffer for a cost of {buffer_cost}; it is 0 (no bound) to {CREDIT_MAX}")
+        batch = _batch(args)
+        if batch is not None and no_ack:
+            raise ConfigError("batches are leased: a consumer without acknowledgements has none")
         owner, broker, consumer = _name(args, "owner"), _name(args, "home"), _name(args, "consumer")
 
         destination = self._registry.find(kind_of(args), args["name"])
@@ -140,6 +154,7 @@ class ConsumerRequests:
             buffer_cost=buffer_cost,
             fenced=bool(args.get("fenced")),
             tunes=limit_max > 0,
+            batch=batch,
         )
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.

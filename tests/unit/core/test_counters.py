@@ -7,8 +7,9 @@ from raybroker.core.counters import LASTING, Counters
 
 def test_all_begin_at_nothing() -> None:
     counters = Counters()
-    rows = ("refusals", "recovered", "base", "failed")
-    assert {getattr(counters, name) for name in counters.__slots__ if name not in rows} == {0}
+    rows, parts = ("refusals", "recovered", "base", "failed"), ("formed", "slow")
+    assert {getattr(counters, name) for name in counters.__slots__ if name not in (*rows, *parts)} == {0}
+    assert {getattr(one, name) for one in (counters.formed, counters.slow) for name in one.__slots__} == {0}
     assert [getattr(counters, name) for name in rows] == [{}, {}, {}, {}]
 
 

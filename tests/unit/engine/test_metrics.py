@@ -70,7 +70,7 @@ def test_what_only_grows_is_counted_with_the_time_it_was_slow() -> None:
     assert set(COUNTERS) <= set(row)
     assert (row["messages_in_total"], row["message_in_bytes_total"], row["flow_control_seconds_total"]) == (0, 0, 0.0)
     assert row["moved_in_messages_total"] == 2, "the host itself sent them"
-    destination.counters.slow_ms, destination.admission.slow, destination.counters.slow_since_ms = (
+    destination.counters.slow.ms, destination.admission.slow, destination.counters.slow.since_ms = (
         500,
         True,
         world.clock.ms - 1_500,

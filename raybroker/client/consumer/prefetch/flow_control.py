@@ -117,3 +117,47 @@ class PrefetchFlow:
     def restart(self) -> None:
         self.buffered = 0
         self.drained()
+
+
+class BatchFlow:
+    """A consumer of batches: it asks for one when the application waits and nothing is here.
+
+    ``here``: batches of which everything has come that comes; 0 or 1.
+    """
+
+    __slots__ = ("asked", "buffered", "here", "limit")
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self.buffered = 0
+        self.asked = False
+        self.here = 0
+
+    def arrived(self, count: int) -> int:
+        self.buffered += count
+        return 0
+
+    def consumed(self, count: int) -> int:
+        self.buffered -= count
+        return 0
+
+    def wanted(self) -> int:
+        """The application waits: how many batches to ask for."""
+        if self.asked or self.here or self.buffered:
+            return 0
+        self.asked = True
+        return 1
+
+    def ended(self) -> None:
+        """All of the batch has come that was asked for."""
+        self.asked = False
+        self.here = 1
+
+    def hand_over(self) -> bool:
+        """Whether there is a batch; it is not here any more then."""
+        here, self.here = self.here, 0
+        return here > 0
+
+    def restart(self) -> None:
+        self.buffered = self.here = 0
+        self.asked = False

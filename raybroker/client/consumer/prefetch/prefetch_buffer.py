@@ -18,7 +18,7 @@ from raybroker.client.consumer.acknowledging.returned_deliveries import WITHDRAW
 from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery, Receiver
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import Share
-from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.prefetch.flow_control import BatchFlow, CreditFlow, PrefetchFlow
 from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import BrokerError
@@ -83,7 +83,10 @@ class PrefetchBuffer(ABC):
     message_bytes_max: int
 
     def __init__(
-        self, session: ConsumerSession, flow: CreditFlow | PrefetchFlow | Share, notifier: Notifier[PrefetchBuffer]
+        self,
+        session: ConsumerSession,
+        flow: CreditFlow | PrefetchFlow | BatchFlow | Share,
+        notifier: Notifier[PrefetchBuffer],
     ) -> None:
         self.session = session
         self._handed = session.handed
@@ -327,7 +330,9 @@ class PrefetchBuffer(ABC):
         """Called with the lock held."""
         if self._failure is not None or self.closed:
             return True
-        return bool(self._deliveries) and self._connection.started and not self._handed.holds_back
+        flow = self._flow
+        here = flow.here > 0 if isinstance(flow, BatchFlow) else bool(self._deliveries)
+        return here and self._connection.started and not self._handed.holds_back
 
     def unlisted(self) -> bool:
         """Take it off the list if it is empty; called with the lock held, for the first one of the list."""

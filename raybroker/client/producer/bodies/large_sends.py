@@ -17,7 +17,7 @@ from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import Tasks
 from raybroker.client.producer.pacing.send_room import SendRoom
-from raybroker.client.producer.producer_state import Batch, ProducerState
+from raybroker.client.producer.producer_state import ProducerState, SendBatch
 from raybroker.client.producer.settlement import complete, refuse_all, unknown_outcome
 from raybroker.model.blocks.block import headers_bytes_of
 from raybroker.model.blocks.large_block import pieces_of
@@ -116,7 +116,7 @@ class LargeSends:
         room: SendRoom,
         tasks: Tasks,
         flush: Callable[[], None],
-        given_up: Callable[[Sequence[Batch], BrokerError], None],
+        given_up: Callable[[Sequence[SendBatch], BrokerError], None],
         *,
         note_refusal: Callable[[BrokerError], None] | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ class LargeSends:
         """Whether the producer has to wait for a body on this connection."""
         return self._channel is channel
 
-    def send_in_pieces(self, channel: Channel, handle: int, batch: Batch, txn: int = 0) -> bool:
+    def send_in_pieces(self, channel: Channel, handle: int, batch: SendBatch, txn: int = 0) -> bool:
         """Send a block that has just become unsettled, if its body goes in pieces; False: it goes as it is.
 
         ``txn``: number of its transaction on the connection, 0 for none.
@@ -146,7 +146,7 @@ class LargeSends:
         self._tasks.spawn(self._send(channel, handle, batch, txn))
         return True
 
-    async def _send(self, channel: Channel, handle: int, batch: Batch, txn: int) -> None:
+    async def _send(self, channel: Channel, handle: int, batch: SendBatch, txn: int) -> None:
         assert batch.large is not None
         failure: BrokerError | None = None
         try:
@@ -177,7 +177,7 @@ class LargeSends:
             self._sent(batch)
         self._flush()
 
-    def _sent(self, batch: Batch) -> None:
+    def _sent(self, batch: SendBatch) -> None:
         """The message has left, as any other would have."""
         state, transacted = self._state, self._note_refusal is not None
         with self._lock:
@@ -191,7 +191,7 @@ class LargeSends:
             complete(batch, state.producer, ())
             batch.leave()
 
-    def _failed(self, batch: Batch, error: BrokerError) -> None:
+    def _failed(self, batch: SendBatch, error: BrokerError) -> None:
         """The host did not take the body, or the connection was lost before the message left."""
         lost = isinstance(error, ConnectionLostError)
         if lost and self._note_refusal is None and batch.shared.persistent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from raybroker.client.producer.producer_state import Batch
+from raybroker.client.producer.producer_state import SendBatch
 from raybroker.client.producer.settlement import DUPLICATE, Row, duplicates_in, first_fault
 from raybroker.model.errors import BrokerError
 
@@ -29,7 +29,7 @@ class Losses:
         if fault is not None:
             self._count(sum(end - start for start, end, code, _ in rows if code != DUPLICATE), fault)
 
-    def give_up(self, batches: Sequence[Batch], error: BrokerError) -> None:
+    def give_up(self, batches: Sequence[SendBatch], error: BrokerError) -> None:
         """These are not sent any more."""
         count = sum(batch.unawaited for batch in batches) if not self._told else 0
         if count:

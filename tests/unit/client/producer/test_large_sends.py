@@ -13,7 +13,7 @@ import pytest
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.destinations import Destination, Queue
 from raybroker.client.producer.bodies.large_sends import AHEAD, LargeSends
-from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
+from raybroker.client.producer.producer_state import ProducerState, SendBatch, Shared
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES, PIECE_BYTES, pieces_of
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreFullError
 
@@ -94,7 +94,7 @@ class Rig:
         self.channel: Any = Channel()
         self.room, self.state = Room(), ProducerState(7)
         self.flushed = 0
-        self.given_up: list[tuple[Batch, BrokerError]] = []
+        self.given_up: list[tuple[SendBatch, BrokerError]] = []
         self.waiter: Future[str] = Future()
         tasks: Any = Tasks()
         self.part = LargeSends(
@@ -111,7 +111,7 @@ class Rig:
     def _flush(self) -> None:
         self.flushed += 1
 
-    def batch(self, data: bytes = DATA, *, persistent: bool = True) -> Batch:
+    def batch(self, data: bytes = DATA, *, persistent: bool = True) -> SendBatch:
         self.state.add(0, data, b"", Shared(persistent, 4), 1, self.waiter)
         self.state.seal()
         batch = self.state.next_ready()

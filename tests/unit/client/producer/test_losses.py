@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from raybroker.client.producer.pacing.losses import Losses
-from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
+from raybroker.client.producer.producer_state import ProducerState, SendBatch, Shared
 from raybroker.errors import ConnectionLostError, QuotaExceededError
 
 FULL, AGAIN = (0, 2, "quota_exceeded", "it is full"), (2, 5, "duplicate", "")
@@ -18,7 +18,7 @@ def losses(*, told: bool = False) -> tuple[Losses, list[tuple[int, type[Exceptio
     return Losses(lambda count, error: heard.append((count, type(error))), told=told), heard
 
 
-def batch(*waiters: Future[str] | None) -> Batch:
+def batch(*waiters: Future[str] | None) -> SendBatch:
     """One block, with somebody who waits for each message that has a future."""
     state, shared = ProducerState(1), Shared(True, 4)
     for waiter in waiters:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.producer.producer_state import MESSAGE_OVERHEAD_BYTES, Batch, ProducerState, Shared
+from raybroker.client.producer.producer_state import MESSAGE_OVERHEAD_BYTES, ProducerState, SendBatch, Shared
 from raybroker.content.headers import decode_header
 from raybroker.model.blocks.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
 
@@ -21,7 +21,7 @@ def fed(bodies: list[bytes], shared: Shared = PERSISTENT) -> ProducerState:
     return state
 
 
-def drained(state: ProducerState) -> list[Batch]:
+def drained(state: ProducerState) -> list[SendBatch]:
     state.seal()
     found = []
     while (batch := state.next_ready()) is not None:
@@ -29,7 +29,7 @@ def drained(state: ProducerState) -> list[Batch]:
     return found
 
 
-def bodies_of(batches: list[Batch]) -> list[bytes]:
+def bodies_of(batches: list[SendBatch]) -> list[bytes]:
     return [bytes(block.body(i)) for batch in batches for block in (Block(batch.data),) for i in range(block.count)]
 
 
@@ -206,7 +206,7 @@ def test_after_a_lost_connection_what_is_not_settled_goes_out_again_in_order_bef
     assert [b.first_seq for b in drained(state)] == [1, 3, 4, 5]
 
 
-def doubtful(batches: list[Batch]) -> list[tuple[int, bool]]:
+def doubtful(batches: list[SendBatch]) -> list[tuple[int, bool]]:
     """First sequence number, and whether all of its messages may come twice."""
     found = []
     for batch in batches:
@@ -263,7 +263,7 @@ def test_the_floor_is_the_first_message_that_may_be_sent_again() -> None:
 @given(st.lists(st.sampled_from(("add", "many", "write", "settle first", "settle last", "lose")), max_size=60))
 def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]) -> None:
     """The twin is a list: everything accepted and not settled is what a reconnect would send, in order."""
-    state, accepted, settled, on_wire = ProducerState(7), 0, set[int](), list[Batch]()
+    state, accepted, settled, on_wire = ProducerState(7), 0, set[int](), list[SendBatch]()
     for step in steps:
         if step == "add":
             accepted += 1
