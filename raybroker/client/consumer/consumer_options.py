@@ -19,10 +19,14 @@ log = logging.getLogger("raybroker.client")
 
 
 class BufferBound(NamedTuple):
-    """Bodies in the buffer have at most so many bytes, or its messages cost at most so much; 0: any number."""
+    """Bodies in the buffer have at most so many bytes, or its messages cost at most so much; 0: any number.
+
+    ``batch``: they are one batch at a time.
+    """
 
     nbytes: int = 0
     cost: int = 0
+    batch: Batch | None = None
 
 
 ANY_BUFFER: Final = BufferBound()
@@ -41,7 +45,6 @@ class ConsumerOptions:
     shares                 nobody has: the broker may take back for idle consumers what was not begun
     buffer                 how much the broker sends ahead, besides ``limit``
     fenced                 each delivery has a fencing number
-    batch                  it gets batches, which the broker forms by this; None: messages
     recalls                the broker may take back what was not begun where the oldest messages make room for others
     """
 
@@ -59,9 +62,13 @@ class ConsumerOptions:
     recalls: bool = True
     buffer: BufferBound = ANY_BUFFER
     fenced: bool = False
-    batch: Batch | None = None
     _warned: set[str] = field(default_factory=set, compare=False)
     """What was logged about it already."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """What batches it gets, which the broker forms; None: it gets messages."""
+        return self.buffer.batch
 
     def warn_if_cut(self, destination: str, granted: int) -> None:
         """Log, once a consumer, that it has a lower limit than was asked for: the destination's own is lower."""
@@ -143,7 +150,6 @@ def consumer_options(
         explicit=prefetch is not None and not least,
         recalls=recalls,
         fenced=fenced,
-        batch=batch,
-        buffer=BufferBound(buffer_bytes) if prefetch_cost is None else BufferBound(cost=prefetch_cost),
+        buffer=BufferBound(buffer_bytes, batch=batch) if prefetch_cost is None else BufferBound(cost=prefetch_cost),
         shares=recalls and style == "credit" and (bool(least) or (prefetch is None and limit == LIMIT_DEFAULT)),
     )

@@ -153,6 +153,10 @@ class BatchFlow:
         self.asked = False
         self.here = 1
 
+    def dropped(self, count: int) -> int:
+        self.buffered -= count
+        return 0
+
     def hand_over(self) -> bool:
         """Whether there is a batch; it is not here any more then."""
         here, self.here = self.here, 0
