@@ -389,6 +389,17 @@ CLIENTS = Board(
             panel("Messages in a block", (mean("send_batch_messages", "type"), "sent {{type}}"),
                   (mean("delivery_batch_messages", "type"), "delivered {{type}}")),
         )),
+        BoardRow("AMQP", (
+            by_broker("Connections", total("amqp_connections")),
+            panel("Links", (total("amqp_links", "direction"), "{{direction}}"), stacked=True,
+                  note="in: clients send on them; out: they receive."),
+            panel("Links without credit", (total("amqp_links_without_credit", "broker, direction"),
+                                           "{{direction}} {{broker}}"),
+                  note="in: the destination is full; out: the client grants nothing. raybroker why says of which."),
+            panel("Not settled", (total("amqp_unsettled_messages", "broker, direction"), "{{direction}} {{broker}}")),
+            panel("Transfers", (rate("amqp_transfers_total", "direction"), "{{direction}}"), unit="cps"),
+            panel("Refused", (rate("amqp_rejected_total", "condition"), "{{condition}}"), unit="cps"),
+        )),
         BoardRow("Transactions", (
             panel("Open and prepared", (total("transactions", "state"), "{{state}}"), stacked=True),
             panel("Ended", (rate("transactions_committed_total", "cluster"), "committed"),

@@ -204,7 +204,7 @@ class Broker:
             changing,
             self.registry,
             SystemClock(),
-            (self.thresholds.figures, *figures.rows),
+            (self.thresholds.figures, self._service_figures, *figures.rows),
             figures.facts,
             broker=name,
             cluster=figures.cluster,
@@ -348,6 +348,10 @@ class Broker:
         )
 
     # ---- what clients ask
+
+    def _service_figures(self) -> Row:
+        services = self.services.services
+        return services.figures() if services is not None else {}
 
     async def locate(self, type: str, name: str, create: bool) -> HostPort:
         """The host of a destination; creates it if asked and allowed. Raises InvalidDestinationError."""

@@ -199,6 +199,18 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _counter("routed_messages_total", "messages",
              "Messages handed to consumers by the home broker of the consumer; consumer_broker: a broker of the "
              "cluster, or empty when it is not known.", "consumer_broker"),
+    # ---- AMQP, of brokers with that service
+    _gauge("amqp_connections", "", "Connections of AMQP clients that are open."),
+    _gauge("amqp_links", "", "Links of AMQP clients; direction: in for those on which they send, or out.", "direction"),
+    _gauge("amqp_links_without_credit", "",
+           "Links over which nothing may go now: in, their destination is full; out, the client grants nothing.",
+           "direction"),
+    _gauge("amqp_unsettled_messages", "messages",
+           "Messages that went over links and are not settled: in, not stored yet; out, with the client.", "direction"),
+    _counter("amqp_transfers_total", "messages", "Messages that went over links.", "direction"),
+    _counter("amqp_rejected_total", "",
+             "Messages and links that were refused; condition: the error that the client was told, or other.",
+             "condition"),
     # ---- transactions
     _gauge("transactions", "", "Transactions that have not ended; state: open or prepared.", "state"),
     _counter("transactions_committed_total", "", "Transactions committed."),

@@ -139,8 +139,8 @@ async def _gateways(
     *,
     sha512: Callable[[], bool],
 ) -> Gateways | None:
-    """What serves the active services of other protocols; None where there is none. Raises ConfigError. ``alone``: the
-    broker has no others, and never will."""
+    """What serves the active services of other protocols; None where there is none. Raises ConfigError. ``sha512()``:
+    see OfferedLogins."""
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
     if not protocols:
         return None
@@ -149,6 +149,9 @@ async def _gateways(
     servers: dict[str, MakeServer] = {}
     version = metadata.version("raybroker")
     tls = await asyncio.to_thread(ServerTls.from_config, config, directory) if protocols & WITH_TLS else None
+    from raybroker.services.amqp.counts import AmqpCounts
+
+    counted = AmqpCounts()
     if protocols & {"http", "https"}:
         try:
             from raybroker.services.administration.opening import administration_server, console_samples
@@ -160,7 +163,7 @@ async def _gateways(
         samples = console_samples(config, lambda: on_loop(loop, counts))
         for protocol in sorted(protocols & {"http", "https"}):
             context = tls.context if tls is not None and protocol in WITH_TLS else None
-            amqp = amqp_server(config, version, now_ns, sha512=sha512, inside_tls=context is not None)
+            amqp = amqp_server(config, version, now_ns, sha512=sha512, counts=counted, inside_tls=context is not None)
             messages = http_server(config, broker, version, context, amqp)
             administration = administration_server(config, broker, version, context, samples)
             servers[protocol] = partial(_of_kind, {"NORMAL": messages, "ADMIN": administration})
@@ -173,10 +176,11 @@ async def _gateways(
     if protocols & {"amqp", "amqps"}:
         from raybroker.services.amqp.server import amqp_server
 
-        servers["amqp"] = amqp_server(config, version, now_ns, sha512=sha512)
+        servers["amqp"] = amqp_server(config, version, now_ns, sha512=sha512, counts=counted)
         if tls is not None:
-            servers["amqps"] = amqp_server(config, version, now_ns, tls.context, sha512=sha512)
-    return Gateways(servers, near)
+            servers["amqps"] = amqp_server(config, version, now_ns, tls.context, sha512=sha512, counts=counted)
+    serves_amqp = not protocols.isdisjoint({"amqp", "amqps", "http", "https"})
+    return Gateways(servers, near, counted.figures if serves_amqp else dict)
 
 
 async def on_loop(loop: asyncio.AbstractEventLoop, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:

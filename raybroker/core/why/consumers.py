@@ -115,7 +115,8 @@ def _window(consumer: Consumer) -> Reason:
     if isinstance(window, BatchWindow):
         return _of(consumer, "not_asking", f"asks for each batch, and does not now ({have} unacknowledged)")
     assert isinstance(window, DrainWindow | PrefetchWindow)
-    return _of(consumer, "not_asking", f"asks for each message, and does not now ({have} unacknowledged)")
+    text = f"asks for messages when it wants some, and wants none now ({have} unacknowledged)"
+    return _of(consumer, "not_asking", text)
 
 
 def unselected(

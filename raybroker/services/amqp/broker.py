@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from raybroker.client.ways.logging_in import Challenged, Credentials, RelayedDigest
 from raybroker.model.errors import BrokerError, NotSupportedError
 from raybroker.security.mechanism import BASIC, DIGEST, DIGEST_512, TOKEN, require_private
+from raybroker.services.amqp.counts import AmqpCounts
 from raybroker.services.amqp.limits import AmqpServiceLimits
 from raybroker.services.amqp.login import (
     ANONYMOUS,
@@ -18,6 +19,7 @@ from raybroker.services.amqp.login import (
     SCRAM_512,
     XOAUTH2,
     Claim,
+    OfferedLogins,
     plain_parts,
     scram_user,
     token_parts,
@@ -36,9 +38,7 @@ DIGESTS: Final = {SCRAM: DIGEST, SCRAM_512: DIGEST_512}
 
 
 class AmqpBroker:
-    """``version``: of the broker; ``refused``: notes who was refused, and why; ``tls``: clients come with TLS;
-    ``kinds``: by which clients may log in (imq.authentication.type); ``sha512()``: whether all passwords are kept for
-    SCRAM-SHA-512.
+    """``version``: of the broker; ``refused``: notes who was refused, and why; ``logins``: those that are offered.
 
     unfinished  messages of all connections that have not ended
     answers     large messages of all connections that are being sent
@@ -51,10 +51,9 @@ class AmqpBroker:
         limits: AmqpServiceLimits,
         version: str,
         refused: Callable[[str, str], None],
+        logins: OfferedLogins,
         *,
-        tls: bool = False,
-        kinds: Collection[str],
-        sha512: Callable[[], bool],
+        counts: AmqpCounts,
         answers: Answers | None = None,
     ) -> None:
         self.limits = limits
@@ -66,20 +65,21 @@ class AmqpBroker:
             limits.frames_bytes_max, self._give_up, "raybroker.amqp.frames_bytes_max"
         )
         self.gateway = gateway
-        self.tls = tls
-        self._kinds = kinds
-        self._sha512 = sha512
+        self.counts = counts
+        self.tls = logins.tls
+        self._logins = logins
 
     def mechanisms(self, peer: str, *, certified: bool) -> tuple[str, ...]:
         """What a client from there is offered. ``certified``: it has shown a certificate."""
         private = self.tls or self.limits.unencrypted or is_own(peer.rpartition(":")[0])
-        digest, passwords = DIGEST in self._kinds, not {DIGEST, BASIC}.isdisjoint(self._kinds)
+        kinds = self._logins.kinds
+        digest, passwords = DIGEST in kinds, not {DIGEST, BASIC}.isdisjoint(kinds)
         offered = (
             (EXTERNAL, certified),
-            (SCRAM_512, digest and self._sha512()),
+            (SCRAM_512, digest and self._logins.sha512()),
             (SCRAM, digest),
             (PLAIN, passwords and private),
-            (XOAUTH2, TOKEN in self._kinds and private),
+            (XOAUTH2, TOKEN in kinds and private),
             (ANONYMOUS, passwords),
         )
         return tuple(name for name, offers in offered if offers)

@@ -11,6 +11,7 @@ from raybroker.client.producer.members.unnamed import AnyProducer, UnnamedProduc
 from raybroker.client.session import opening
 from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.client.session.session import TRANSACTED, SessionCore
+from raybroker.services.amqp.counts import AmqpCounts
 from raybroker.services.amqp.limits import PENDING_BYTES_HIGH, AmqpServiceLimits
 from raybroker.services.amqp.output import AmqpOutput
 from raybroker.services.amqp.transaction import AmqpTransactions
@@ -39,6 +40,7 @@ class AmqpClient:
         output: AmqpOutput,
         limits: AmqpServiceLimits,
         loops: Supervisor,
+        counts: AmqpCounts,
         regulate: Callable[[], object],
     ) -> None:
         self.session = session
@@ -47,6 +49,7 @@ class AmqpClient:
         self.output = output
         self.limits = limits
         self.loops = loops
+        self.counts = counts
         self.pending_bytes = 0
         """Of messages whose destinations have no room."""
         self.share_max = limits.prefetch_bytes // SHARES

@@ -21,10 +21,17 @@ from typing import Any, Final, cast
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.session import opening
 from raybroker.client.ways.logging_in import RelayedDigest
-from raybroker.model.errors import BrokerError, InvalidClientIDError, LoginLimitError, ProtocolError, SecurityError
+from raybroker.model.errors import (
+    BrokerError,
+    InvalidClientIDError,
+    LoginLimitError,
+    ProtocolError,
+    ResourceAllocationError,
+    SecurityError,
+)
 from raybroker.model.machine import Machine
 from raybroker.model.naming.names import check_client_id
-from raybroker.services.amqp.broker import AmqpBroker
+from raybroker.services.amqp.broker import DIGESTS, AmqpBroker
 from raybroker.services.amqp.client import AmqpClient
 from raybroker.services.amqp.conditions import told
 from raybroker.services.amqp.limits import IDLE_GRACE, LINGER_S, UNSENT_BYTES_HIGH
@@ -58,6 +65,7 @@ LOG: Final = logging.getLogger("raybroker.services")
 SOLE: Final = "sole-connection-for-container"
 OFFERED: Final = (SOLE, "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS")
 FAILED: Final = "amqp:connection-establishment-failed"
+SASL_OK: Final = 0
 SASL_AUTH: Final = 1
 SASL_SYS_TEMP: Final = 4
 READS_PART: Final = 4
@@ -109,7 +117,8 @@ class AmqpConnection(ClientConnection):
         self._told = known, gone
         self._loop = asyncio.get_running_loop()
         self.output: AmqpOutput
-        self._logged_in: LoggedIn | None = None
+        self._logged_in: LoggedIn | ResourceAllocationError | None = None
+        """Or why it has no room, which it is told when it opens: the outcome of a login has no text."""
         self._client: AmqpClient | None = None
         self._sessions: dict[SessionLane, AmqpSession] = {}
         self._response: asyncio.Future[bytes] | None = None
@@ -226,8 +235,9 @@ class AmqpConnection(ClientConnection):
             for session in sessions:
                 await session.ended(clean=clean)
             if client is not None:
+                self._broker.counts.connections -= 1
                 await client.end()
-            elif logged_in is not None:
+            elif isinstance(logged_in, LoggedIn):
                 logged_in.log_out()
         finally:
             self._working = None
@@ -381,6 +391,11 @@ class AmqpConnection(ClientConnection):
             logged_in = await broker.log_in(claim, self.peer, self.end_with, certificate_of(self.output.transport))
         except BrokerError as error:
             broker.refused(self.peer, str(error))
+            full = isinstance(error, ResourceAllocationError) and not isinstance(error, LoginLimitError)
+            # The login by SCRAM does not end well without a proof of the broker's.
+            if full and self.state in GOING and init.mechanism not in DIGESTS:
+                self._let_in(cast(ResourceAllocationError, error))
+                return
             refused = isinstance(error, SecurityError | ProtocolError) and not isinstance(error, LoginLimitError)
             self._working = None
             if self.state in GOING:
@@ -390,15 +405,20 @@ class AmqpConnection(ClientConnection):
         except BaseException:
             self._working = None
             raise
-        self._working = None
         self._logged_in = logged_in
         if self.state not in GOING:
+            self._working = None
             self._end_client(clean=False)
             return
-        self.state = CONNECTION.after(self.state, AmqpStep.LOG_IN)
         self.output.user = claim.user
         relayed = claim.credentials
-        engine.end_login(0, relayed.signature if isinstance(relayed, RelayedDigest) else None)
+        self._let_in(logged_in, relayed.signature if isinstance(relayed, RelayedDigest) else None)
+
+    def _let_in(self, found: LoggedIn | ResourceAllocationError, signature: bytes | None = None) -> None:
+        """The login is over; the client opens the connection."""
+        self._working, self._logged_in = None, found
+        self.state = CONNECTION.after(self.state, AmqpStep.LOG_IN)
+        self.output.engine.end_login(SASL_OK, signature)
         self._take_data(b"")
 
     def _on_open(self, event: ConnectionOpened) -> None:
@@ -411,6 +431,8 @@ class AmqpConnection(ClientConnection):
         own = {"product": "raybroker", "version": broker.version}
         limits = broker.limits
         try:
+            if isinstance(logged_in, ResourceAllocationError):
+                raise logged_in
             others = await logged_in.others_at(broker.gateway.service)
             core = await self._connect(logged_in, opened)
         except BrokerError as error:
@@ -431,8 +453,10 @@ class AmqpConnection(ClientConnection):
             self.output,
             limits,
             broker.loops,
+            broker.counts,
             self._regulate,
         )
+        broker.counts.connections += 1
         self._working = None
         if self.state not in GOING:
             self._end_client(clean=False)

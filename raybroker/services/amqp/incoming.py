@@ -27,7 +27,7 @@ from raybroker.services.amqp.transaction import AmqpTransaction
 from raybroker.wire.amqp.conditions import AmqpViolation
 from raybroker.wire.amqp.events import DeliveryReceived
 from raybroker.wire.amqp.links import ReceivingLink
-from raybroker.wire.amqp.performatives import ACCEPTED, AmqpRejected, TransactionalState
+from raybroker.wire.amqp.performatives import ACCEPTED, AmqpError, AmqpRejected, TransactionalState
 
 HALF: Final = PRODUCER_CREDIT // 2
 
@@ -66,7 +66,17 @@ class IncomingLink:
 
     def activate(self) -> None:
         """The link is attached: let messages come."""
+        self._client.counts.links["in"].add(self)
         self.link.grant(PRODUCER_CREDIT)
+
+    @property
+    def credit(self) -> int:
+        return self.link.credit
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that came and are not stored yet."""
+        return self._unstored + len(self._waiting)
 
     @property
     def blocked(self) -> bool:
@@ -77,6 +87,7 @@ class IncomingLink:
 
     def received(self, event: DeliveryReceived) -> None:
         client, transaction = self._client, None
+        client.counts.transfers["in"] += 1
         try:
             message = incoming(event.payload, client.now_ms(), client.output.user, addressed=self.destination is None)
             if isinstance(event.state, TransactionalState):
@@ -153,7 +164,7 @@ class IncomingLink:
                 self._client.output.flush_soon(self._tell_stored)
             self._stored_ids.append(delivery_id)
             return
-        self.link.settle_deliveries([delivery_id], AmqpRejected(told(error)))
+        self.link.settle_deliveries([delivery_id], AmqpRejected(self._told(error)))
         self._top_up()
         self._client.output.flush_soon()
 
@@ -166,10 +177,15 @@ class IncomingLink:
     def _rejected(self, event: DeliveryReceived, error: BaseException, transaction: AmqpTransaction | None) -> None:
         if transaction is not None and transaction.refusal is None:
             transaction.refusal = error
-        if event.settled:
-            told(error)
-        else:
-            self.link.settle_deliveries([event.delivery_id], AmqpRejected(told(error, "a transfer")))
+        found = self._told(error)
+        if not event.settled:
+            self.link.settle_deliveries([event.delivery_id], AmqpRejected(found))
+
+    def _told(self, error: BaseException) -> AmqpError:
+        """What the client is told of a message that was refused, which counts."""
+        found = told(error, "a transfer")
+        self._client.counts.count_rejected(found.condition)
+        return found
 
     def _top_up(self) -> None:
         """Grant credit for as many as may be unstored; not while there is no room."""
@@ -236,6 +252,7 @@ class IncomingLink:
 
     async def end_link(self, *, clean: bool) -> None:
         """The link has ended. Raises IllegalStateError for a temporary destination that still has consumers."""
+        self._client.counts.links["in"].discard(self)
         if self._working is not None:
             self._working.cancel()
             await asyncio.wait([self._working])

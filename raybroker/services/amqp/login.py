@@ -10,6 +10,7 @@ ANONYMOUS       the user guest, with the password guest
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from raybroker.client.ways.logging_in import Credentials
@@ -24,6 +25,15 @@ XOAUTH2: Final = "XOAUTH2"
 ANONYMOUS: Final = "ANONYMOUS"
 GUEST: Final = "guest"
 RESPONSE_CHARS_MAX: Final = 16_384
+
+
+class OfferedLogins(NamedTuple):
+    """``tls``: clients come with TLS; ``kinds``: by which they may log in (imq.authentication.type); ``sha512()``:
+    whether all passwords are kept for SCRAM-SHA-512."""
+
+    tls: bool
+    kinds: Collection[str]
+    sha512: Callable[[], bool]
 
 
 class Claim(NamedTuple):

@@ -109,11 +109,16 @@ class OutgoingLink:
     def activate(self, ended: Callable[[BaseException], object]) -> None:
         """The link is attached: deliver. ``ended(error)``: told when the consumer has ended by itself."""
         self._ended = ended
+        self._client.counts.links["out"].add(self)
         self._delivering = self._client.loops.once(f"deliveries of {self.destination.name}", self._deliver())
 
     def wake(self) -> None:
         """There is credit, room in the session's window, or less that is unsettled."""
         self._wake.set()
+
+    @property
+    def credit(self) -> int:
+        return self.link.credit
 
     @property
     def unsettled(self) -> int:
@@ -207,6 +212,7 @@ class OutgoingLink:
             await output.flushed()
         if sent:
             settle_many(sent, ACKNOWLEDGE)
+        self._client.counts.transfers["out"] += count
         return count
 
     def _send(self, message: Message, kept: EncodedMessage, now_ms: int, presettled: list[Message]) -> None:
@@ -293,6 +299,7 @@ class OutgoingLink:
     async def end_link(self, *, clean: bool) -> None:
         """The link has ended. ``clean``: its client has said so, and what it has and has not settled goes back as if it
         had never come; else that counts as a delivery, since nobody knows what the client has seen."""
+        self._client.counts.links["out"].discard(self)
         if self._delivering is not None:
             self._delivering.cancel()
             await asyncio.wait([self._delivering])

@@ -10,7 +10,9 @@ from raybroker.model.settings.settings import ConfigView
 from raybroker.security.authentication import offered_by
 from raybroker.services.amqp.broker import AmqpBroker
 from raybroker.services.amqp.connection import AmqpConnection
+from raybroker.services.amqp.counts import AmqpCounts
 from raybroker.services.amqp.limits import AmqpServiceLimits
+from raybroker.services.amqp.login import OfferedLogins
 from raybroker.services.gateways.answers import Answers
 from raybroker.services.gateways.client_server import ClientServer, Known
 from raybroker.services.gateways.gateway import Gateway
@@ -26,11 +28,13 @@ def amqp_server(
     tls: Callable[[], ssl.SSLContext] | None = None,
     *,
     sha512: Callable[[], bool],
+    counts: AmqpCounts,
     inside_tls: bool = False,
 ) -> Callable[[Gateway], AmqpServer]:
     """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back, ``tls``:
     gives the context for a new client, None for a service without TLS; ``sha512()``: whether users can log in by
-    SCRAM-SHA-512; ``inside_tls``: clients come over WebSocket, within HTTP over TLS."""
+    SCRAM-SHA-512; ``counts``: of all AMQP services of the broker; ``inside_tls``: clients come over WebSocket, within
+    HTTP over TLS."""
     limits = amqp_limits(config)
 
     def make(gateway: Gateway) -> AmqpServer:
@@ -39,9 +43,8 @@ def amqp_server(
             limits,
             version,
             RefusalLog(now_ns).count_refusal,
-            tls=tls is not None or inside_tls,
-            kinds=offered_by(config, gateway.service),
-            sha512=sha512,
+            OfferedLogins(tls is not None or inside_tls, offered_by(config, gateway.service), sha512),
+            counts=counts,
             answers=Answers.from_config(config, timeout_s=None),
         )
         return AmqpServer(broker, tls)

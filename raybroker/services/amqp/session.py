@@ -131,7 +131,9 @@ class AmqpSession:
                 await self._attach_outgoing(link, event.attach.source)
         except Exception as error:  # noqa: BLE001 - told to the client, and logged when it is no fault of its own
             LOG.info("[B1227] a link of the AMQP client %s is refused: %s", self._client.output.peer, error)
-            link.refuse(told(error, "an attach"))
+            found = told(error, "an attach")
+            self._client.counts.count_rejected(found.condition)
+            link.refuse(found)
 
     def _keep(self, link: LinkEndpoint, context: Any) -> None:
         link.context = context

@@ -333,9 +333,16 @@ MakeServer = Callable[[Gateway], Server]
 
 class Gateways:
     """All gateways of a broker. ``servers``: what makes the server of a protocol; ``near``: hosts whose loop they
-    share, None: they have a loop of their own."""
+    share, None: they have a loop of their own; ``figures()``: what they count, as rows of the metrics' catalogue, from
+    any thread."""
 
-    def __init__(self, servers: Mapping[str, MakeServer], near: Near | None = None) -> None:
+    def __init__(
+        self,
+        servers: Mapping[str, MakeServer],
+        near: Near | None = None,
+        figures: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        self.figures = figures
         self._make = servers
         self._near = near
         self._io: IoThread | None = None

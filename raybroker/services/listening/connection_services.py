@@ -192,6 +192,10 @@ class ConnectionServices:
             of_address=config["raybroker.portmapper.address_connections_max"],
         )
 
+    def figures(self) -> Row:
+        """Rows of the metrics' catalogue that the services count."""
+        return self._gateways.figures() if self._gateways is not None else {}
+
     @property
     def port(self) -> int:
         """The port of the port mapper."""

@@ -23,6 +23,8 @@ EXTRA = {
     "of",
     "quota",
     "cause",
+    "direction",
+    "condition",
 }
 """Labels beside those of the tiers; each takes a bounded number of values."""
 

@@ -10,8 +10,9 @@ import pytest
 from raybroker.client.ways.logging_in import RelayedDigest
 from raybroker.model.errors import NotSupportedError, ProtocolError, SecurityError
 from raybroker.services.amqp.broker import AmqpBroker
+from raybroker.services.amqp.counts import AmqpCounts
 from raybroker.services.amqp.limits import AmqpServiceLimits
-from raybroker.services.amqp.login import login_text, plain_parts, scram_user, token_parts
+from raybroker.services.amqp.login import OfferedLogins, login_text, plain_parts, scram_user, token_parts
 from raybroker.wire.amqp.limits import AmqpLimits
 from raybroker.wire.amqp.performatives import SaslInit
 
@@ -23,8 +24,8 @@ def broker(*, unencrypted: bool = False, **more: Any) -> AmqpBroker:
         service="amqp", credentials=lambda user, password, **more: (user, password, more.get("token"))
     )
     limits = AmqpServiceLimits(AmqpLimits(), 30.0, unencrypted)
-    known: dict[str, Any] = {"kinds": ("digest", "basic"), "sha512": lambda: False, **more}
-    return AmqpBroker(gateway, limits, "1.0", lambda peer, why: None, **known)
+    known: dict[str, Any] = {"tls": False, "kinds": ("digest", "basic"), "sha512": lambda: False, **more}
+    return AmqpBroker(gateway, limits, "1.0", lambda peer, why: None, OfferedLogins(**known), counts=AmqpCounts())
 
 
 async def challenged(text: str) -> str:
