@@ -21,10 +21,11 @@ READ_MS: Final = 5
 
 
 class MeasuredTime:
-    """``ahead_ms``: how far the wall clock is ahead of measured time, as of the last look; 0 until it is set."""
+    """``ahead_ms``: how far the wall clock is ahead of measured time, as of the last look; 0 until it is set.
+    ``read_ns``: when :meth:`read` was called last, for those who come right behind it."""
 
     def __init__(self, clock: Clock) -> None:
-        self.ahead_ms = 0
+        self.ahead_ms = self.read_ns = 0
         self.monotonic_ns = clock.monotonic_ns
         self._read_wall_ms = clock.now_ms
         self._base_ms = clock.now_ms() - clock.monotonic_ns() // 1_000_000
@@ -40,7 +41,8 @@ class MeasuredTime:
 
     def read(self) -> int:
         """:meth:`now_ms`; and ``ahead_ms`` is up to date."""
-        now_ms = self._base_ms + self.monotonic_ns() // 1_000_000
+        read_ns = self.read_ns = self.monotonic_ns()
+        now_ms = self._base_ms + read_ns // 1_000_000
         if not -STEP_MS < self._read_wall_ms() - now_ms - self.ahead_ms < STEP_MS:
             self._step()
         return now_ms

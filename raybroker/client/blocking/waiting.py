@@ -13,6 +13,7 @@ from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.lone_waiter import LoneWaiter
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
@@ -111,8 +112,8 @@ def put(
 
 def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeout_s: float | None) -> str:
     """Send a message; its id once the broker has stored it. Raises RequestTimeoutError after ``timeout_s``."""
-    waiter: Future[str] = Future()
     io = target._connection.io
+    waiter: LoneWaiter = LoneWaiter()
     io.expect()
     target.put(body, header, shared, waiter, urgent=True)
     if not waiter.done() and not io.done(waiter, timeout_s):

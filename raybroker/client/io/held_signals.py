@@ -47,7 +47,8 @@ class HeldSignals:
         try:
             for number in SIGNALS:
                 handler = _handler_of(number)
-                if callable(handler):
+                # Nearly all of them are left to the system, which is a number.
+                if handler.__class__ is not int and callable(handler):
                     self._handlers[number] = handler
                     _set_handler(number, self._arrived)
         except BaseException:

@@ -32,6 +32,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raybroker.client.io.held_signals import HeldSignals
+from raybroker.client.io.lone_waiter import LoneWaiter
 from raybroker.client.io.turns import LEAD_NS, NOBODY_NS, TurnOwner, Turns
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
@@ -182,7 +183,10 @@ class IoThread:
         """Wait for a future, whatever becomes of it; False when the time is over."""
         try:
             if self.served is None:
-                Future.exception(future, timeout_s)
+                if isinstance(future, LoneWaiter):
+                    future.wait(timeout_s)
+                else:
+                    Future.exception(future, timeout_s)
                 return True
             since_ns = _now_ns()
             if self.lead(future.done, timeout_s):
@@ -190,7 +194,10 @@ class IoThread:
             try:
                 self.follow()
                 left_s = None if timeout_s is None else max(timeout_s - (_now_ns() - since_ns) / 1e9, 0)
-                Future.exception(future, left_s)
+                if isinstance(future, LoneWaiter):
+                    future.wait(left_s)
+                else:
+                    Future.exception(future, left_s)
             finally:
                 self.followed()
         except CancelledError:

@@ -45,6 +45,7 @@ class Meters:
         broker: str,
         timing: bool,
     ) -> None:
+        self._time = time
         self._now_ns = time.monotonic_ns
         self._broker = broker
         self.life = life
@@ -71,7 +72,7 @@ class Meters:
     # ---- in -----------------------------------------------------------------------------------------------------
 
     def kept(self, destination: Destination, outcome: Outcome, block: Block) -> None:
-        """A block was taken, or part of it."""
+        """A block was taken, or part of it, by a command for which the time was read just now."""
         if self.life.sink is not None and self.life.wanted(destination):
             self.life.produced(destination, outcome, block)
         ordinal = outcome.accepted
@@ -86,7 +87,7 @@ class Meters:
         arrivals = meter.arrivals
         if len(arrivals.numbers) >= TIMES_MAX:
             arrivals.drop_below(destination.block_index.held.oldest() or ordinal)
-        arrivals.add(ordinal, self._now_ns())
+        arrivals.add(ordinal, self._time.read_ns)
         weight = meter.keeps.weigh(block.count)
         if weight:
             meter.send_batch_messages.observe(block.count, weight)

@@ -580,6 +580,6 @@ class ThreadCommitter:
             relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
             if relieved:
                 self.overloaded = False
-            self._engine.release([done for _, _, done in group])
+            self._engine.release([group[0][2]] if len(group) == 1 else [done for _, _, done in group])
             if relieved:
                 self._engine.relieved()

@@ -46,6 +46,7 @@ from raybroker.model.blocks.columns import (
     SEQS,
     VERSION,
     WIDTHS,
+    encode_lone_prefix,
     encode_prefix,
     little,
     native,
@@ -468,6 +469,9 @@ def encode_block(
     """
     count = len(bodies)
     assert 1 <= count <= BLOCK_MESSAGES_MAX
+    if count == 1 and type(kinds) is int and not (headers or priorities or expires or deliver_at):
+        prefix = encode_lone_prefix(len(bodies[0]), persistent, kinds, priority, producer, first_seq, timestamp_ms)
+        return prefix if front else b"".join((prefix, bodies[0]))
     lengths = array("I", map(len, bodies))
     columns: dict[int, Buffer] = {0: little(lengths)}
     kind = kinds if isinstance(kinds, int) else 0

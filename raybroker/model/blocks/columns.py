@@ -17,6 +17,8 @@ from raybroker.model.blocks.record import Buffer
 VERSION: Final = 2
 SEQ_MAX: Final = (1 << 64) - 1
 HEAD: Final = struct.Struct("<BBBBIQQQII")
+_LONE: Final = struct.Struct("<BBBBIQQQIII")
+"""HEAD, and the length of one message."""
 PERSISTENT: Final = 1
 HEADERS: Final = 2
 KINDS: Final = 4
@@ -89,6 +91,15 @@ def encode_prefix(
         bodies_bytes,
     )
     return b"".join(parts)
+
+
+def encode_lone_prefix(
+    size: int, persistent: bool, kind: int, priority: int, producer: int, first_seq: int, timestamp_ms: int
+) -> bytes:
+    """What :func:`encode_prefix` gives for a block of one message of ``size`` bytes that has no column but its length,
+    as nearly all have that are sent one by one."""
+    flags = PERSISTENT if persistent else 0
+    return _LONE.pack(VERSION, flags, kind, priority, 1, producer, first_seq, timestamp_ms, 0, size, size)
 
 
 _BITS: Final = bytes.maketrans(b"01", b"\0\1")

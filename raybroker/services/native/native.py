@@ -133,14 +133,15 @@ class NativeConnection:
     def _frames(self, frames: list[wire.Frame]) -> None:
         self._heard = True
         service = self._service
-        service.packets_in += len(frames)
+        count = len(frames)
+        service.packets_in += count
         guest = self.guest
         if guest is not None:
-            self._carried[4] += len(frames)
+            self._carried[4] += count
         if self._session is None:
             self._session = service.open_session(self)
         session, turn = self._session, service.turn
-        alone = turn.latest is self and len(frames) == 1
+        alone = turn.latest is self and count == 1
         turn.latest, turn.under_way, turn.handling = self, True, True
         coming = iter(frames)
         try:

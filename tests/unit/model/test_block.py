@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -443,3 +443,12 @@ def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPa
     assert columns.little(column) == struct.pack("=II", 1 << 24, 1 << 16)
     assert columns.native(array("Q", bytes(7) + b"\1")) == array("Q", (1,))
     assert column == array("I", (1, 256)), "what was given is not changed"
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000])
+def test_a_message_alone_is_the_same_block_as_one_whose_columns_say_nothing(size: int) -> None:
+    same: dict[str, Any] = {"producer": 7, "first_seq": 9, "timestamp_ms": 11, "persistent": bool(size), "priority": 3}
+    body = bytes(range(256)) * (size // 256 + 1)
+    for front in (False, True):
+        alone = encode_block([body[:size]], kinds=5, front=front, **same)
+        assert alone == encode_block([body[:size]], kinds=5, front=front, expires=array("Q", [0]), **same)
