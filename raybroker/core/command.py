@@ -362,6 +362,17 @@ class StageAcks(NamedTuple):
     ranges: Sequence[tuple[int, int]]
 
 
+class StageCheckpoint(NamedTuple):
+    """A checkpoint that counts once its transaction commits; the message stays with its consumer. For transactions that
+    commit in one phase here. Raises TransactionRolledBackError for a message that the consumer does not hold any more,
+    else as Checkpoint does."""
+
+    txn: int
+    attachment: int
+    tag: int
+    state: bytes
+
+
 class Prepare(NamedTuple):
     """Write down what the transaction does here, so that it survives until Decide."""
 
@@ -412,6 +423,7 @@ Command = (
     | Subscribe
     | Unsubscribe
     | StageAcks
+    | StageCheckpoint
     | Prepare
     | Decide
     | Tick

@@ -363,6 +363,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Subscribe: lambda destination, command, out: destination._subscribe(command, out),
     cmd.Unsubscribe: lambda destination, command, out: destination._unsubscribe(command, out),
     cmd.StageAcks: transaction.stage_acks,
+    cmd.StageCheckpoint: transaction.stage_checkpoint,
     cmd.Prepare: transaction.prepare,
     cmd.Decide: transaction.decide,
     cmd.Tick: Destination._tick,

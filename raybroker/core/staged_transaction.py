@@ -30,15 +30,26 @@ class StagedBlock(NamedTuple):
     moved: bool = False
 
 
+class StagedState(NamedTuple):
+    """A checkpoint of one message of a delivery queue."""
+
+    queue: int
+    ordinal: int
+    mask: int
+    state: bytes
+
+
 @dataclass(slots=True)
 class StagedTransaction:
     """``acks``: (delivery queue, delivery) in the order of staging. ``prepared``: all of it is written down.
+    ``states``: the checkpoints that it leaves.
 
     ``claims``: block → which delivery queues are owed what of it, as it was when that was written down.
     """
 
     blocks: list[StagedBlock] = field(default_factory=list)
     acks: list[tuple[int, Delivery]] = field(default_factory=list)
+    states: list[StagedState] = field(default_factory=list)
     prepared: bool = False
     claims: dict[int, dict[int, int]] = field(default_factory=dict)
 

@@ -15,12 +15,13 @@ from raybroker.core.admission.intake import Taking, discard_excess, store
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
+from raybroker.core.delivery.consumer_commands import keep_state, require_fitting
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, SendAnswered
-from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
+from raybroker.core.staged_transaction import StagedBlock, StagedState, StagedTransaction, stage
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import TransactionRolledBackError
 
@@ -59,6 +60,22 @@ def stage_acks(destination: Transacting, command: cmd.StageAcks, out: Outcome) -
     destination.current.touch(queue.number)
 
 
+def stage_checkpoint(destination: Transacting, command: cmd.StageCheckpoint, out: Outcome) -> None:
+    queue = destination.queue_of.get(command.attachment)
+    consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
+    item = next(consumer.tagged([(command.tag, command.tag)]), None) if consumer is not None else None
+    if queue is None or item is None:
+        raise TransactionRolledBackError(
+            f"a message of {destination.name} that the transaction has made a checkpoint of was given to others"
+            " meanwhile; it cannot commit"
+        )
+    before = destination.staged.get(command.txn)
+    others = sum(len(one.state) for one in before.states) if before is not None else 0
+    require_fitting(destination, queue, command.state, others)
+    staged = stage(destination.staged, command.txn)
+    staged.states.append(StagedState(queue.number, item.run.ordinal, item.run.mask, command.state))
+
+
 def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAcks) -> None:
     """Messages of one unit of order are with one transaction at a time."""
     name = queue.pending.staged_elsewhere(consumer.tagged(command.ranges), command.txn)
@@ -70,6 +87,7 @@ def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAck
 
 def prepare(destination: Transacting, command: cmd.Prepare, out: Outcome) -> None:
     staged = stage(destination.staged, command.txn)
+    assert not staged.states, "checkpoints are decided where they are"
     staged.prepared = True
     for block in staged.blocks:
         held = destination.block_index.held[block.ordinal]
@@ -115,6 +133,9 @@ def decide(destination: Transacting, command: cmd.Decide, out: Outcome) -> None:
 def _commit(destination: Transacting, staged: StagedTransaction) -> None:
     for waiting in staged.blocks:
         _show(destination, staged, waiting)
+    for one in staged.states:
+        if one.queue in destination.queues:
+            keep_state(destination, destination.queues[one.queue], one.ordinal, one.mask, one.state)
     by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
         by_queue.setdefault(number, []).append(delivery)

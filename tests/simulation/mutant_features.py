@@ -355,6 +355,31 @@ def commit_confirmed_at_once(patch: Patch) -> None:
     patch.set(Transactions, "_decide", decide)
 
 
+@mutant("a commit keeps the checkpoints of its transaction")
+def transacted_checkpoint_lost(patch: Patch) -> None:
+    patch.set(transaction, "keep_state", lambda *rest: None)
+
+
+@mutant("a checkpoint of a transaction is written down with its commit")
+def transacted_checkpoint_in_memory(patch: Patch) -> None:
+    def keep(destination: Any, queue: Any, ordinal: int, mask: int, state: bytes) -> None:
+        queue.consumers.checkpoints.put(ordinal, mask.bit_length() - 1, state)
+
+    patch.set(transaction, "keep_state", keep)
+
+
+@mutant("a transaction acknowledges no message that it has a checkpoint of")
+def transacted_checkpoint_acknowledges(patch: Patch) -> None:
+    old = destination._HANDLERS[cmd.StageCheckpoint]
+
+    def staged(destination: Any, command: Any, out: Any) -> None:
+        old(destination, command, out)
+        acks = cmd.StageAcks(command.txn, command.attachment, [(command.tag, command.tag)])
+        transaction.stage_acks(destination, acks, out)
+
+    patch.handler(cmd.StageCheckpoint, staged)
+
+
 @mutant("a rollback gives back what was acknowledged")
 def rollback_loses_acks(patch: Patch) -> None:
     old = transaction._roll_back

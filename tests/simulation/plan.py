@@ -6,7 +6,7 @@ of them reach states that runs with all never see, such as a full queue or a lon
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from raybroker.model.batch import Batch
@@ -366,10 +366,12 @@ def _transactor(rng: Random, plan: Plan, count: int, number: int) -> TransactorP
     pick = rng.choice
     sends = tuple(producer(rng, plan, rng.randrange(count)) for _ in range(pick((0, 1, 1, 2))))
     takes = tuple(consumer(rng, plan, rng.randrange(count), 100 + 10 * number + k) for k in range(pick((0, 1, 1, 2))))
+    kind = pick(("local", "local", "prepared", "xa"))
+    keeps = kind == "local" and plan.duration // MS % 2 == 0
     return TransactorPlan(
-        kind=pick(("local", "local", "prepared", "xa")),
+        kind=kind,
         sends_to=sends,
-        takes_from=takes,
+        takes_from=tuple(replace(one, checkpoints=keeps) for one in takes),
         size=pick((1, 3, 8)),
         interval=pick((3, 10, 30)) * MS,
         units=pick((10, 40, 100)),

@@ -86,9 +86,25 @@ class TxProducer(SimProducer):
 class TxConsumer(SimConsumer):
     """Leaves acknowledging to its transactor."""
 
+    _kept: tuple[Any, ...] = ()
+
     def _acknowledge_some(self, taken: int) -> None:
         if self.world.healing:
             super()._acknowledge_some(taken)
+
+    def keep_last(self) -> list[Any] | None:
+        """Go on with what it got last: a checkpoint for the commit, and that is not acknowledged."""
+        if not self.plan.checkpoints or not self.unacked or not self.epoch:
+            return None
+        self._kept = (*self._kept, self.unacked.pop())
+        tag, value, _ = self._kept[-1]
+        self._steps += 1
+        return [self.handle, self.epoch, tag, b"%d:%d" % (value, self._steps)]
+
+    def go_on(self) -> None:
+        """The commit is on its way: what was kept is in hand again, if it has not gone back meanwhile."""
+        self.unacked += self._kept
+        self._kept = ()
 
     def take(self) -> tuple[list[Any], list[Told], int] | None:
         """What was consumed, as acknowledgements for the host, what they are about, and where that was."""
@@ -200,14 +216,25 @@ class SimTransactor:
                 self.machine.call("txn_stage", {"txn": unit.number, "acks": acks}, lambda result, code: None)
             self._roll_back(unit)
             return
+        kept = [consumer.keep_last() for consumer in self.consumers] if self._keeps() else []
         acks = self._take(unit)
-        args = {"txn": unit.number, "key": unit.key, "acks": acks}
+        args: dict[str, Any] = {"txn": unit.number, "key": unit.key, "acks": acks}
+        if states := [state for state in kept if state is not None]:
+            args["checkpoints"] = states
+            for consumer in self.consumers:
+                consumer.go_on()
         if self.plan.kind == "xa":
             args["acks"] = []
             self.step = "staging"
             self.machine.call("txn_stage", {"txn": unit.number, "acks": acks}, self._then(unit, self._end_staged, args))
         else:
             self._end_staged(unit, args)
+
+    def _keeps(self) -> bool:
+        """Whether this unit of work leaves checkpoints; a unit that is prepared cannot."""
+        if self.plan.kind != "local" or not any(consumer.plan.checkpoints for consumer in self.consumers):
+            return False
+        return not self.world.healing and self.world.rng.random() < 0.8
 
     def _end_staged(self, unit: Unit, args: dict[str, Any], result: Any = None) -> None:
         if self.plan.kind == "local" or self.world.rng.random() < 0.3:

@@ -31,6 +31,18 @@ def stage_acks(twin: Twin, command: cmd.StageAcks, out: Outcome) -> Effects:
     return {}
 
 
+def stage_checkpoint(twin: Twin, command: cmd.StageCheckpoint, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    assert found is not None, "a consumer that is gone makes a checkpoint"
+    queue, holder = found
+    assert command.tag in holder.unsettled, (
+        "a transaction has a checkpoint of a message that its consumer does not hold"
+    )
+    staged = twin.staged.setdefault(command.txn, Staged())
+    staged.states[queue.number, holder.unsettled[command.tag]] = command.state
+    return {}
+
+
 def prepare(twin: Twin, command: cmd.Prepare, out: Outcome) -> Effects:
     staged = twin.staged.setdefault(command.txn, Staged())
     staged.prepared = True
@@ -76,6 +88,8 @@ def decide(twin: Twin, command: cmd.Decide, out: Outcome) -> Effects:
             if not queues:
                 twin.release(key)
         arrive(twin, {key: queues for key, queues in claims.items() if queues})
+    for (number, key), state in staged.states.items():
+        consuming.keep_state(twin, twin.queues[number], key, state)
     for number, key in staged.acks:
         twin.settle(twin.queues[number], key)
     return {}
@@ -221,6 +235,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Resume: resume,
     cmd.Unsubscribe: unsubscribe,
     cmd.StageAcks: stage_acks,
+    cmd.StageCheckpoint: stage_checkpoint,
     cmd.Prepare: prepare,
     cmd.Decide: decide,
     cmd.Tick: tick,

@@ -177,11 +177,14 @@ def checkpoint(twin: Twin, command: cmd.Checkpoint, out: Outcome) -> Effects:
     assert found is not None, "a checkpoint of nobody is kept"
     queue, holder = found
     assert command.tag in holder.unsettled, "a checkpoint is kept of a message that its consumer does not hold"
-    key = holder.unsettled[command.tag]
-    queue.items[key].state = command.state
-    if queue.durable and key >> INDEX_BITS in twin.stored:
-        twin.delta.add("checkpoint", queue.number, key, command.state)
+    keep_state(twin, queue, holder.unsettled[command.tag], command.state)
     return {CheckpointKept: [CheckpointKept(command.attachment, command.request)]}
+
+
+def keep_state(twin: Twin, queue: TwinDeliveryQueue, key: int, state: bytes) -> None:
+    queue.items[key].state = state
+    if queue.durable and key >> INDEX_BITS in twin.stored:
+        twin.delta.add("checkpoint", queue.number, key, state)
 
 
 def extend(twin: Twin, command: cmd.Extend, out: Outcome) -> Effects:

@@ -200,12 +200,14 @@ class TwinDeliveryQueue:
 
 
 class Staged:
-    """What a transaction does here. ``blocks``: key → message; ``acks``: (delivery queue, key) in order."""
+    """What a transaction does here. ``blocks``: key → message; ``acks``: (delivery queue, key) in order; ``states``:
+    (delivery queue, key) → checkpoint."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, Message] = {}
         self.origins: dict[int, tuple[str, str]] = {}
         self.acks: list[tuple[int, int]] = []
+        self.states: dict[tuple[int, int], bytes] = {}
         self.claims: dict[int, tuple[int, ...]] = {}
         self.prepared = False
 

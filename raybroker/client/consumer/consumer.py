@@ -543,7 +543,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             if share is not None and share.credit_pool.pause(share):
                 channel.link.write(wire.drain(self._handle, epoch, 0))
             credit = self._flow.limit if (share is None or share.standing) and not self._let_go else 0
-            last = self.consumed[-1][1] if self.consumed else self._settled_up_to
+            last = max(self.consumed[-1][1] if self.consumed else 0, self._settled_up_to)
             seen = self._handed_out_up_to
             self._drop_all(RECOVERED)
             self._to_come.min_tag = 1 << 62

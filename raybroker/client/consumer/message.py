@@ -518,6 +518,11 @@ class Message:
         IllegalStateError for a message that is settled or went back, so that who has lost it cannot overwrite the work
         of who has it now; MessageFormatError for too much. For sessions with ``ack="client"`` and listeners; with
         asyncio it is to be awaited.
+
+        In a transacted session it counts with the commit, together with what the session has sent and consumed. The
+        commit does not acknowledge this message then: it stays in hand, and a later commit without a checkpoint of it
+        does. After a rollback the state from before holds. ``commit`` raises what the checkpoint is refused for, and
+        rolls back. The messages of one transaction that have checkpoints are of one host.
         """
         kind, data = encode_body(state)
         return self._delivery.consumer.session.checkpoint(self, bytes((kind,)) + bytes(data))

@@ -188,6 +188,8 @@ class _Worker:
         if self._attached_before and not where.is_pattern:
             self._connection.admin().query_destination(where.kind, where.name)  # Raises while it is not there again.
         self._session = session = self._connection.session(ack="client", transacted=listener.transacted)
+        if session._core.transactions is not None:
+            session._core.transactions.ends_with_calls = True
         options: dict[str, Any] = {
             "prefetch": listener.prefetch,
             "prefetch_cost": listener.prefetch_cost,

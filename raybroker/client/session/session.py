@@ -25,10 +25,11 @@ from raybroker.client.consumer.acknowledging.returned_deliveries import not_sett
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import ranges_of, size
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
+from raybroker.client.listener.in_call import is_in_call
 from raybroker.client.options import MessageOptions
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.current_transaction import CurrentTransaction
-from raybroker.client.session.transaction import SessionTransactions
+from raybroker.client.session.transaction import KEPT_BEYOND, SessionTransactions
 from raybroker.model.causes import FAILS, LOST, outcome_of
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
 from raybroker.model.settings.setting import INT_MAX
@@ -410,12 +411,19 @@ class SessionCore:
     def checkpoint(self, message: Message, state: bytes) -> Any:
         """Keep how far the application is with a message; see :meth:`Message.checkpoint`."""
         self.require_open()
-        if self.mode not in ("client", "auto"):
-            raise IllegalStateError(f'checkpoint() is for sessions of "client" and "auto"; this one is {self.mode!r}')
+        if self.mode not in ("client", "auto", TRANSACTED):
+            raise IllegalStateError(
+                f'checkpoint() is for sessions of "client" and "auto", and transacted ones; this one is {self.mode!r}'
+            )
         consumer = _receiver(message)
         if consumer.serial_of(message) is None:
             self._require_here(message, "checkpoint()")
             raise IllegalStateError("checkpoint() did nothing: the message is settled already")
+        if self.transactions is not None:
+            if is_in_call(self):
+                raise IllegalStateError(KEPT_BEYOND)
+            self.transactions.keep_checkpoint(consumer, message._delivery.epoch, message.tag, state)
+            return self.finish([])
         kept = Keeping(consumer, message._delivery.epoch, [(message.tag, message.tag)])
         consumer.checkpoint(message, state, kept)
         return self.finish([kept])

@@ -35,6 +35,7 @@ from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
+    IllegalStateError,
     RequestTimeoutError,
     TransactionRolledBackError,
 )
@@ -46,6 +47,10 @@ Acks = list[list[Any]]
 GiveBack = Callable[..., Awaitable[None]]
 """Gives back what the consumers of a session have received: (delay_ms, reason), see ``SessionCore.give_back``."""
 ROLLED_BACK: Final = "the transaction was rolled back: "
+KEPT_BEYOND: Final = (
+    "checkpoint() within a transaction keeps its message beyond the commit, and the call of a listener ends with it;"
+    " receive the messages instead"
+)
 UNKNOWN: Final = (ConnectionLostError, RequestTimeoutError)
 """Errors that leave open whether a commit happened."""
 
@@ -59,6 +64,8 @@ class SessionTransactions:
     """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
     always_open = True
     """There is an open transaction at any time."""
+    ends_with_calls = False
+    """A pool of listeners ends its transactions: no message is kept beyond the call of its function."""
 
     def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
         self._connection = connection
@@ -69,6 +76,8 @@ class SessionTransactions:
         """The last report to each host of what the open transaction has received."""
         self.settling: list[ConsumerCore] = []
         """What these gave out the open transaction acknowledges, and the hosts may not know it yet."""
+        self.checkpoints: dict[ConsumerCore, dict[int, tuple[int, bytes]]] = {}
+        """Of the open transaction: tag → (epoch, state) of messages that it leaves unacknowledged, for the next one."""
         self._prefix = token(PREFIX_BYTES)
         self._count = 0
         self.current: CurrentTransaction[ProducerCore] = CurrentTransaction(self.under_way)
@@ -110,6 +119,7 @@ class SessionTransactions:
                 await self.hand_over(transaction)
                 transaction.complete = True
                 acks = self.take_acks(transaction)
+                kept = sum(len(tags) for tags in self.checkpoints.values())
                 await self._decide(transaction, acks)
             except BrokerError as error:
                 await self._end_transaction(transaction, error)
@@ -117,6 +127,26 @@ class SessionTransactions:
                     raise
                 raise type(error)(f"{error}; the transaction was rolled back") from None
             await self._end_transaction(transaction, None)
+            self._handed.unsettled += kept
+
+    def keep_checkpoint(self, consumer: ConsumerCore, epoch: int, tag: int, state: bytes) -> None:
+        """The commit keeps how far the work on a message is, and leaves it with its consumer. In any thread.
+
+        Raises IllegalStateError in a branch of a distributed transaction, and for messages of a second host: its
+        checkpoints are decided where the transaction is.
+        """
+        if not self.always_open:
+            raise IllegalStateError("a branch of a distributed transaction has no checkpoints")
+        if self.ends_with_calls:
+            raise IllegalStateError(KEPT_BEYOND)
+        place = consumer.place
+        others = [one.place for one in self.checkpoints if one is not consumer]
+        if place is None or any(other is None or other[0] is not place[0] for other in others):
+            raise IllegalStateError(
+                f"the transaction has a checkpoint of a message of another host than that of {consumer.name}, or the"
+                " connection to that is lost; commit between the two"
+            )
+        self.checkpoints.setdefault(consumer, {})[tag] = epoch, state
 
     async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
         """Sends are destroyed; what was consumed comes again, flagged; see :meth:`SessionCore.give_back`."""
@@ -150,7 +180,10 @@ class SessionTransactions:
         found: dict[Channel, Acks] = {}
         for consumer in list(self._handed.owing):
             place = consumer.place
-            epoch, ranges = consumer.settle_consumed(None)
+            kept = self.checkpoints.get(consumer)
+            epoch, ranges = consumer.settle_consumed(None) if kept is None else consumer.settle_all_but(kept)
+            if kept is not None and place is not None:
+                transaction.number_on(place[0], consumer.destination)
             if ranges:
                 self.settling.append(consumer)
             if ranges and place is not None:
@@ -163,6 +196,9 @@ class SessionTransactions:
         channels = list(transaction.numbers)
         if not channels:
             return
+        states, there = self._states()
+        if there is not None:
+            channels.sort(key=lambda channel: channel is not there)  # What decides has the checkpoints.
         coordinator, others = channels[0], channels[1:]
         voted: list[Channel] = []
         if others:
@@ -171,6 +207,7 @@ class SessionTransactions:
             "txn": transaction.numbers[coordinator],
             "key": transaction.key,
             "acks": acks.get(coordinator, []),
+            "checkpoints": states,
             "shared": bool(voted) or self.vouches,
             "delay_ms": self._handed.redelivery_delay_ms,
         }
@@ -184,6 +221,18 @@ class SessionTransactions:
         answered = await broadcast(voted, "txn_decide", {"key": transaction.key, "commit": True})
         if others and answered == len(voted) and not self.vouches:
             await broadcast([coordinator], "txn_forget", {"key": transaction.key})
+
+    def _states(self) -> tuple[list[list[Any]], Channel | None]:
+        """The checkpoints, and where their messages are; raises TransactionRolledBackError when that is lost."""
+        found: list[list[Any]] = []
+        there: Channel | None = None
+        for consumer, tags in self.checkpoints.items():
+            place = consumer.place
+            if place is None or (there is not None and place[0] is not there):
+                raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to {consumer.name} was lost")
+            there, handle = place
+            found += [[handle, epoch, tag, state] for tag, (epoch, state) in tags.items()]
+        return found, there
 
     async def _prepare(
         self, transaction: Transaction, channels: list[Channel], coordinator: str, acks: dict[Channel, Acks]
@@ -249,6 +298,7 @@ class SessionTransactions:
                 await self._give_back(delay_ms, reason)
         for producer in self.current.producers:
             producer.end_transaction()
+        self.checkpoints = {}
         self.forget_closed()
         self.current.transaction = self.next_one()
         for producer in self.current.producers:
@@ -300,7 +350,11 @@ class SessionTransactions:
     async def stage(self, consumer: ConsumerCore) -> None:
         """A consumer is about to be closed: what it has consumed stays part of the transaction."""
         transaction, place = self.current.transaction, consumer.place
-        epoch, ranges = consumer.settle_consumed(None)
+        kept = self.checkpoints.get(consumer)
+        if kept is not None:
+            what = f"a consumer of {consumer.name} was closed before the checkpoint of its message was committed"
+            self.current.note_refusal(IllegalStateError(what))
+        epoch, ranges = consumer.settle_consumed(None) if kept is None else consumer.settle_all_but(kept)
         if transaction is None or transaction.lost or place is None or not ranges:
             return
         channel, handle = place

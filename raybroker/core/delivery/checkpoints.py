@@ -24,9 +24,9 @@ class Checkpoints:
         self.by_block: dict[int, dict[int, bytes]] = {}
         self.nbytes = 0
 
-    def require_room(self, state: bytes) -> None:
-        """Raises ResourceAllocationError when there is none for another one."""
-        if self.nbytes + len(state) > BYTES_MAX:
+    def require_room(self, nbytes: int) -> None:
+        """Raises ResourceAllocationError when there is none for so many bytes more."""
+        if self.nbytes + nbytes > BYTES_MAX:
             raise ResourceAllocationError(
                 f"the checkpoints of its messages have {self.nbytes} bytes, and no more than {BYTES_MAX} are kept;"
                 " acknowledge some, or make them smaller"

@@ -299,18 +299,36 @@ def checkpoint(destination: ServingQueue, command: cmd.Checkpoint, out: Outcome)
     item = next(found[1].tagged([(command.tag, command.tag)]), None) if found is not None else None
     if found is None or item is None:
         raise IllegalStateError("the checkpoint was not kept: the message is settled, or the broker had taken it back")
-    queue, most = found[0], destination.policy.attributes.maxCheckpointBytes
-    if len(command.state) > most:
+    require_fitting(destination, found[0], command.state)
+    keep_state(destination, found[0], item.run.ordinal, item.run.mask, command.state)
+    out.after_durable.append(CheckpointKept(command.attachment, command.request))
+
+
+class Checkpointing(Protocol):
+    """What checkpoints need of a destination."""
+
+    name: str
+    current: Step
+    policy: DestinationPolicy
+
+
+def require_fitting(destination: Checkpointing, queue: DeliveryQueue, state: bytes, others: int = 0) -> None:
+    """Raises MessageFormatError for a checkpoint that is too large, and ResourceAllocationError when there is no room
+    for it beside so many bytes of ``others``."""
+    most = destination.policy.attributes.maxCheckpointBytes
+    if len(state) > most:
         raise MessageFormatError(
-            f"a checkpoint of {len(command.state)} bytes; maxCheckpointBytes of {destination.name} is {most}"
+            f"a checkpoint of {len(state)} bytes; maxCheckpointBytes of {destination.name} is {most}"
         )
-    queue.consumers.checkpoints.require_room(command.state)
-    ordinal, mask = item.run.ordinal, item.run.mask
-    queue.consumers.checkpoints.put(ordinal, mask.bit_length() - 1, command.state)
+    queue.consumers.checkpoints.require_room(len(state) + others)
+
+
+def keep_state(destination: Checkpointing, queue: DeliveryQueue, ordinal: int, mask: int, state: bytes) -> None:
+    """A message, the one in ``mask``, has a checkpoint from now on."""
+    queue.consumers.checkpoints.put(ordinal, mask.bit_length() - 1, state)
     if queue.is_recorded(ordinal):
         row = records.RecordRow(ordinal, mask)
-        destination.current.record_rows(records.CHECKPOINT, queue.number, [row], (), command.state)
-    out.after_durable.append(CheckpointKept(command.attachment, command.request))
+        destination.current.record_rows(records.CHECKPOINT, queue.number, [row], (), state)
 
 
 def release(destination: ServingQueue, command: cmd.Release, out: Outcome) -> None:

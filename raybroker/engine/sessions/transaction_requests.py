@@ -7,6 +7,7 @@ from typing import Final
 
 from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.path.executor import unawaited
+from raybroker.engine.sessions.attachments import Attachment
 from raybroker.engine.sessions.session import Arguments, Operation, Session
 from raybroker.engine.transactions.transaction_state import TRANSACTION, TransactionEvent, TransactionState
 from raybroker.engine.transactions.transactions import Ack, Transaction, Transactions
@@ -71,9 +72,30 @@ class TransactionRequests:
         key = _key(args)
         transaction = self._to_end(session, args, key)
         session.transactions.pop(int(args["txn"]), None)
+        if args.get("checkpoints"):
+            self._transactions.stage_checkpoints(transaction, self._checkpoints(session, transaction, args))
         self._transactions.commit(
             transaction, key, lambda: session.peer.reply(request, {}), shared=bool(args.get("shared"))
         )
+
+    def _checkpoints(
+        self, session: Session, transaction: Transaction, args: Arguments
+    ) -> list[tuple[Attachment, int, bytes]]:
+        """What of the messages that its consumers go on with is to be kept; rolls it back where one is gone."""
+        if transaction.kind == "xa":
+            raise ProtocolError("an XA branch has no checkpoints")
+        found: list[tuple[Attachment, int, bytes]] = []
+        for handle, epoch, tag, state in args["checkpoints"]:
+            attachment = session.consumer(int(handle), int(epoch))
+            if not isinstance(state, bytes):
+                raise ProtocolError(f"a checkpoint is bytes, not {type(state).__name__}")
+            if attachment is None:
+                self._transactions.roll_back(transaction, unawaited)
+                raise TransactionRolledBackError(
+                    "a consumer of the transaction is gone, and what it consumed went back"
+                )
+            found.append((attachment, int(tag), state))
+        return found
 
     def _prepare(self, session: Session, request: int, args: Arguments) -> None:
         key = _key(args)

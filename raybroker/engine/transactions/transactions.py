@@ -178,6 +178,19 @@ class Transactions:
             self.roll_back(transaction, unawaited)
             raise
 
+    def stage_checkpoints(self, transaction: Transaction, states: Sequence[tuple[Attachment, int, bytes]]) -> None:
+        """Checkpoints of messages join it, by their tags, just before it commits in one phase; whatever keeps one from
+        being kept rolls it back and is raised."""
+        try:
+            for attachment, tag, state in states:
+                transaction.destinations[attachment.destination] = None
+                self._executor.perform(
+                    attachment.destination, cmd.StageCheckpoint(transaction.number, attachment.number, tag, state)
+                )
+        except BrokerError:
+            self.roll_back(transaction, unawaited)
+            raise
+
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
     def commit(self, transaction: Transaction, key: bytes, done: Done, *, shared: bool = False) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections import deque
+from collections.abc import Collection
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -367,6 +368,26 @@ class PrefetchBuffer(ABC):
                 if self._share is not None:
                     self._share.settled(unacknowledged_ranges.size(ranges))
             return self.epoch, ranges
+
+    def settle_all_but(self, kept: Collection[int]) -> tuple[int, unacknowledged_ranges.Ranges]:
+        """What was consumed is unacknowledged no more, but for what has these tags: (epoch, ranges of the others)."""
+        with self._lock:
+            rows = [[tag, tag, serial] for tag in sorted(kept) if (serial := self.serial_at(tag)) is not None]
+            unacknowledged_ranges.cut_ranges(self.consumed, unacknowledged_ranges.ranges_of(row[0] for row in rows))
+            ranges = [(first, last) for first, last, _ in self.consumed]
+            self.consumed = rows
+            if not rows:
+                self._handed.owing.pop(self, None)
+            if ranges:
+                self._settlements += 1
+                self._settled_up_to = max(last for _, last in ranges)
+                if self._share is not None:
+                    self._share.settled(unacknowledged_ranges.size(ranges))
+            return self.epoch, ranges
+
+    def serial_at(self, tag: int) -> int | None:
+        """The serial of the unacknowledged message with a tag; with the lock held."""
+        return unacknowledged_ranges.serial_of(self.consumed, tag)
 
     def settle_one(self, message: Message) -> unacknowledged_ranges.Ranges:
         """Take one message out of what is unacknowledged; empty when it was not there."""
