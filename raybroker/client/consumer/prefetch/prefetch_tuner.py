@@ -18,6 +18,7 @@ Pure: whoever calls says what time it is, in nanoseconds of an even clock, and h
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 START: Final = 16
@@ -55,7 +56,7 @@ class PrefetchTuner:
         self.most = most
         self.chosen = min(max(START, least), most)
         self._pace_ns = 0.0
-        """Mean time for a message; 0: not known."""
+        """Geometric mean of the time for a message, which one that took very long does not upset; 0: none."""
         self._trip_ns = 0.0
         """Mean round trip; 0: not known."""
         self._since_ns = 0
@@ -120,7 +121,7 @@ class PrefetchTuner:
 
     def _judge_limit(self) -> bool:
         pace_ns = max(self._work_ns / self._count, 1.0)
-        self._pace_ns = (self._pace_ns + pace_ns) / 2 if self._pace_ns else pace_ns
+        self._pace_ns = math.sqrt(self._pace_ns * pace_ns) if self._pace_ns else pace_ns
         self._work_ns = self._count = 0
         horizon_ns = min(max(HORIZON_ROUND_TRIPS * self._trip_ns, HORIZON_MIN_NS), HORIZON_MAX_NS)
         wanted = min(max(int(horizon_ns / self._pace_ns) + 1, self.least), self.most)

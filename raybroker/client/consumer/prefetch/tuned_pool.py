@@ -69,6 +69,11 @@ class TunedCreditPool(CreditPool):
         self.tuner.waits(self.now_ns())
         super().poll()
 
+    def grant_rest(self, share: Share) -> int:
+        if self.used + self.granted >= self.limit:  # It was lowered while more was on its way.
+            return 0
+        return super().grant_rest(share)
+
     def retune(self) -> None:
         """The tuner has chosen another number."""
         before = self.limit
