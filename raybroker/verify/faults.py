@@ -10,7 +10,7 @@ import hashlib
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ BROKER: Final = "broker"
 """The name of a broker's own process among those of its hosts."""
 ACTOR: Final = b"ray::"
 """What the command line of an actor's process begins with."""
+RAYLET: Final = "raylet"
+"""The name of the process that has started all others of its node."""
 AGENT_SILENT_S: Final = 150.0
 """An agent that nobody has asked for so long ends itself: the command is gone. Longer than a pause may be."""
 
@@ -38,6 +40,20 @@ class Dice:
         self._count += 1
         digest = hashlib.blake2b(f"{self._seed}/{self._count}".encode(), digest_size=8).digest()
         return among[int.from_bytes(digest, "big") % len(among)]
+
+
+class Rounds:
+    """Choices of which each is made once before one is made again."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+        self._left: list[str] = []
+
+    def choose(self, among: Sequence[str]) -> str:
+        self._left = [one for one in self._left if one in among] or list(among)
+        chosen = self._dice.choose(self._left)
+        self._left.remove(chosen)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +75,14 @@ class Deed:
         return f"{self.kind} {self.target} (process {ids})"
 
 
-def planned(kind: str, dice: Dice, brokers: Mapping[str, tuple[str, Mapping[str, int]]]) -> Deed | None:
-    """A fault of a kind; ``brokers``: name → its node and process ids. None when there is nobody that it could meet."""
+def planned(
+    kind: str, dice: Dice, brokers: Mapping[str, tuple[str, Mapping[str, int]]], spared: Collection[str] = ()
+) -> Deed | None:
+    """A fault of a kind; ``brokers``: name → its node and process ids; ``spared``: nodes that are not killed. None when
+    there is nobody that it could meet."""
     what = kind.partition("-")[2]
+    if what == "node":
+        return _node_killed(kind, dice, brokers, spared)
     there = [name for name, (_, pids) in sorted(brokers.items()) if what != "host" or set(pids) - {BROKER}]
     if not there:
         return None
@@ -79,6 +100,23 @@ def planned(kind: str, dice: Dice, brokers: Mapping[str, tuple[str, Mapping[str,
     return Deed(kind, f"host {host} of broker {name}", node, {host: pids[host]})
 
 
+def _node_killed(
+    kind: str, dice: Dice, brokers: Mapping[str, tuple[str, Mapping[str, int]]], spared: Collection[str]
+) -> Deed | None:
+    nodes = sorted({node for node, _ in brokers.values()} - set(spared))
+    if not nodes:
+        return None
+    node = dice.choose(nodes)
+    there = {name: pids for name, (at, pids) in sorted(brokers.items()) if at == node}
+    processes = {f"{name} {process}": pid for name, pids in there.items() for process, pid in pids.items()}
+    return Deed(kind, f"the node of broker {', '.join(there)}", node, processes)
+
+
+def node_kills(nodes: int) -> int:
+    """How many nodes of brokers may be killed in one run: a majority stays."""
+    return (nodes - 1) // 2
+
+
 class FaultAgent:
     """Sends signals to processes of its node, and to those of actors alone."""
 
@@ -93,6 +131,17 @@ class FaultAgent:
         """End processes at once; those that were there."""
         self._asked.set()
         return [pid for pid in pids if _signal(pid, signal.SIGKILL)]
+
+    def kill_node(self) -> None:
+        """End all that Ray runs on this node, with this process, as a machine that loses its power does."""
+        raylet = os.getppid()
+        if _name(raylet) != RAYLET:
+            raise IllegalStateError(f"process {raylet} has started this one and is no {RAYLET}: the node is not killed")
+        for pid in (raylet, *_below(raylet)):
+            if pid != os.getpid():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def pause(self, pids: Sequence[int], seconds: float) -> list[int]:
         """Stop processes, which go on after so many seconds; those that were there."""
@@ -128,6 +177,23 @@ class FaultAgent:
             self._asked.clear()
         self._go_on(list(self._stopped))
         os._exit(0)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _below(top: int) -> list[int]:
+    """All descendants of a process."""
+    found = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{top}/task").iterdir():
+            for child in map(int, task.joinpath("children").read_text().split()):
+                found += [child, *_below(child)]
+    return found
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.model.errors import BrokerError
+from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.verify.faults import Deed, FaultAgent
 
 ASK_S: Final = 5.0
@@ -56,6 +56,13 @@ class Faults:
     def do(self, deed: Deed, pause_s: float) -> bool:
         """Carry one out; False when none of its processes was there any more."""
         agent = self._agent(deed.node)
+        if deed.kind == "kill-node":
+            del self._agents[deed.node]
+            try:
+                runtime.call_blocking(agent.kill_node)
+            except ConnectionLostError:
+                return True  # The agent has ended with its node.
+            return False
         pids = list(deed.processes.values())
         if deed.pauses:
             return bool(runtime.call_blocking(agent.pause, pids, pause_s))

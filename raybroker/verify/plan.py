@@ -26,6 +26,7 @@ FAULTS: Final = {
     "pause-host": "SIGSTOP to one host for --pause seconds",
     "pause-broker": "SIGSTOP to a broker's own process for --pause seconds",
     "pause-machine": "SIGSTOP to a broker and all its hosts for --pause seconds",
+    "kill-node": "SIGKILL to all that Ray runs on a node of a broker, which does not come back by itself",
     "kill-client": "SIGKILL to a producer, a consumer or a mover of the run, which is replaced",
 }
 """Fault → what it does."""

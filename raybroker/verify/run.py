@@ -23,7 +23,7 @@ from raybroker.verify.clients import (
     entrance_of,
 )
 from raybroker.verify.display import VerifyDisplay
-from raybroker.verify.faults import Deed, Dice, planned
+from raybroker.verify.faults import Deed, Dice, Rounds, node_kills, planned
 from raybroker.verify.injecting import Faults
 from raybroker.verify.ledger import Findings
 from raybroker.verify.notes import VerifyLane
@@ -48,6 +48,7 @@ EMPTY_LOOKS: Final = 2
 """So many looks in a row find nothing in the queues before they count as drained."""
 DESTROY_S: Final = 30.0
 ASK_S: Final = 5.0
+NODE_KILLED: Final = "kill-node"
 ROLES: Final = {"consumer": ConsumerClient, "mover": MoverClient, "producer": ProducerClient}
 """Role → its class, in the order in which they begin."""
 
@@ -78,7 +79,7 @@ class Crew:
         self._run = run
         self._brokers = brokers
         self._recorder = recorder
-        self._nodes = [node.id for node in runtime.nodes()]
+        self._nodes = [runtime.node_id()] if NODE_KILLED in plan.faults else [node.id for node in runtime.nodes()]
         self._count = 0
         self._most = 0
         self.at_work: dict[str, list[tuple[ClientTask, Any]]] = {role: [] for role in ROLES}
@@ -167,8 +168,10 @@ class VerifyRun:
         self._stack = stack
         self._clock = SystemClock()
         self._dice = Dice(plan.seed)
+        self._rounds = Rounds(self._dice)
         self._began_ns = self._clock.monotonic_ns()
         self._done: list[FaultRecord] = []
+        self._node_kills = 0
         self._troubles: list[str] = []
         self._drained = False
         run = token(6)
@@ -232,7 +235,9 @@ class VerifyRun:
     def perform(self) -> None:
         """Load, faults, drain."""
         if self._plan.faults:
-            self._faults.reach(sorted({node for node, _ in self._faults.brokers().values()}))
+            nodes = sorted({node for node, _ in self._faults.brokers().values()})
+            self._node_kills = node_kills(len(nodes))
+            self._faults.reach(nodes)
         self._crew.hire(self._lanes)
         if not self._wait(self._busy, BUSY_S):
             self._trouble(f"clients have not begun within {BUSY_S:g} s")
@@ -284,7 +289,10 @@ class VerifyRun:
 
     def _do_one(self) -> None:
         """One fault, and then the cluster works again."""
-        kind = self._dice.choose(self._plan.faults)
+        allowed = [kind for kind in self._plan.faults if kind != NODE_KILLED or self._node_kills]
+        if not allowed:
+            return
+        kind = self._rounds.choose(allowed)
         if kind == "kill-client":
             self._mark(kind)
             since_s = self._seconds
@@ -293,10 +301,12 @@ class VerifyRun:
             self._done.append(FaultRecord(kind, who, since_s, self._seconds - since_s))
             return
         before = self._faults.brokers()
-        deed = planned(kind, self._dice, before) if set(before) == self._names else None
+        deed = planned(kind, self._dice, before, self._spared()) if set(before) == self._names else None
         if deed is None:
             self._display.note(f"{kind}: nobody is there whom it could meet, or not all brokers answer")
             return
+        if kind == NODE_KILLED:
+            self._node_kills -= 1
         self._mark(kind)
         since_s = self._seconds
         record = FaultRecord(kind, deed.target, since_s)
@@ -312,6 +322,11 @@ class VerifyRun:
             self._display.note(f"all brokers and hosts answer after {record.back_s:.1f} s")
         else:
             self._trouble(f"{deed.text}: not all is back after {self._plan.recovery_seconds:g} s")
+
+    @staticmethod
+    def _spared() -> set[str]:
+        """The node of this process, where the recorder and the clients are, and that of Ray's head."""
+        return {runtime.node_id(), runtime.nodes()[0].id}
 
     def _mark(self, kind: str) -> None:
         runtime.call_blocking(self._recorder.mark, kind)

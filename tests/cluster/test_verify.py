@@ -32,28 +32,29 @@ def names(cluster: str) -> list[str]:
         return [row["name"] for row in connection.admin().list_destinations()]
 
 
-def test_every_fault_in_turn_breaks_no_promise(own_ray: str, tmp_path: Path) -> None:
-    """One run for each, so that none of them is left to chance."""
+def test_no_fault_breaks_a_promise(own_ray: str, tmp_path: Path) -> None:
+    kinds = tuple(kind for kind in FAULTS if kind != "kill-node")
+    plan = VerifyPlan(
+        cluster="faulty",
+        duration_seconds=60.0,
+        rate_per_second=400.0,
+        producers=2,
+        consumers=1,
+        transactions=True,
+        faults=kinds,
+        interval_seconds=1.0,
+        pause_seconds=3.0,
+        attributes={"hosting": "shared"},
+        seed=11,
+    )
     with rb.start("faulty", brokers=2, config=rays.small_store(tmp_path)):
-        for number, kind in enumerate(FAULTS):
-            plan = VerifyPlan(
-                cluster="faulty",
-                duration_seconds=8.0,
-                rate_per_second=400.0,
-                producers=2,
-                consumers=1,
-                transactions=number % 2 == 0,
-                faults=(kind,),
-                interval_seconds=1.0,
-                pause_seconds=3.0,
-                attributes={"hosting": "shared"},
-                seed=number,
-            )
-            report = run_verify(plan, VerifyDisplay())
-            assert report.verdict is RunVerdict.PASSED, [kind, *report.lines()]
-            assert report.faults, kind
-            assert all(fault.back_s is not None for fault in report.faults), kind
+        report = run_verify(plan, VerifyDisplay())
         assert names("faulty") == ["mq.sys.dmq"]
+    print("\n".join(report.lines()))
+    assert report.verdict is RunVerdict.PASSED, report.lines()
+    done = [fault.kind for fault in report.faults]
+    assert len(set(done[: len(kinds)])) == len(done[: len(kinds)]) >= 4, "one after the other, and none twice"
+    assert all(fault.back_s is not None for fault in report.faults)
 
 
 def test_what_is_taken_away_is_found(own_ray: str, tmp_path: Path) -> None:
@@ -68,8 +69,9 @@ def test_what_is_taken_away_is_found(own_ray: str, tmp_path: Path) -> None:
             admin = connection.admin()
             while not done.wait(0.05):
                 for row in admin.list_destinations():
-                    if row["name"].startswith(PREFIX) and row["messages"] > 50:
-                        admin.pause_destination("queue", row["name"], "CONSUMERS")
+                    if row["name"].startswith(PREFIX) and row["messages_in"] > 100:
+                        admin.pause_destination("queue", row["name"], "consumers")
+                        time.sleep(0.7)  # Some come that nobody gets.
                         admin.purge_destination("queue", row["name"])
                         admin.resume_destination("queue", row["name"])
                         return

@@ -73,6 +73,7 @@ def verify(
       pause-host     SIGSTOP to one host, for --pause seconds
       pause-broker   SIGSTOP to a broker's own process
       pause-machine  SIGSTOP to a broker and all its hosts
+      kill-node      SIGKILL to all of Ray on a broker's node, which stays away; a majority is left
       kill-client    SIGKILL to a producer, consumer or mover of the run, which is replaced
 
     Other clients of these brokers feel the faults, too. Exit codes: 0 every promise was kept, 1 one was broken, 3 not
@@ -103,8 +104,9 @@ def verify(
     from raybroker.verify.display import VerifyDisplay
 
     connecting.require_ray(cluster)
+    carry_out = course(cluster)
     with _terminated_as_interrupted():
-        report = course(cluster)(plan, VerifyDisplay())
+        report = carry_out(plan, VerifyDisplay())
     if json:
         output.as_json(report.to_json())
     else:
@@ -127,7 +129,7 @@ def course(cluster: str) -> Any:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM cleans up as Ctrl-C does."""
+    """SIGTERM cleans up as Ctrl-C does; to be begun when Ray is joined, which takes that signal for itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

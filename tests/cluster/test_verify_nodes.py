@@ -1,0 +1,81 @@
+"""``raybroker verify`` on three Ray nodes, one of which is killed: with brokers that share a database, and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import raybroker as rb
+from raybroker.actors.stores.record_tables import TableManager
+from raybroker.actors.stores.store_tables import StoreManager
+from raybroker.config import Config
+from raybroker.verify.display import VerifyDisplay
+from raybroker.verify.plan import VerifyPlan
+from raybroker.verify.report import RunVerdict
+from raybroker.verify.run import run_verify
+from tests.cluster import rays
+from tests.cluster.nodes import Nodes, running_nodes
+from tests.contracts import postgres
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
+GOAL_S = 60.0
+"""Within that each producer is confirmed a send again, also on a machine where all nodes share two processors."""
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    with running_nodes(3) as found:
+        yield found
+
+
+def plan_of(cluster: str, recovery_s: float) -> VerifyPlan:
+    return VerifyPlan(
+        cluster=cluster,
+        duration_seconds=25.0,
+        rate_per_second=300.0,
+        producers=3,
+        consumers=1,
+        faults=("kill-node",),
+        interval_seconds=3.0,
+        recovery_seconds=recovery_s,
+        attributes={"hosting": "shared"},
+    )
+
+
+def test_brokers_that_share_a_database_lose_nothing_with_a_node(nodes: Nodes, tmp_path: Path) -> None:
+    with postgres.server() as server:
+        config: dict[str, object] = {
+            **rays.small_store(tmp_path),
+            "imq.cluster.ha": True,
+            "imq.cluster.nomasterbroker": True,
+            "imq.cluster.sharecc.persist.jdbc.url": server.url,
+            "imq.persist.store": "sql",
+            "imq.persist.jdbc.dbVendor": "postgresql",
+            "imq.persist.jdbc.postgresql.opendburl": server.url,
+            "imq.persist.jdbc.connection.retry.delay": 200,
+            "raybroker.cluster.table_timeout_ms": 30_000,
+        }
+        chosen = Config.from_values({**config, "imq.cluster.brokerlist": "b1,b2,b3"})
+        TableManager(chosen, "taken").create()
+        StoreManager(chosen, "taken").create(database=False)
+        with rb.start("taken", brokers=3, config=config):
+            report = run_verify(plan_of("taken", 120.0), VerifyDisplay())
+    print("\n".join(report.lines()))
+    assert report.verdict is RunVerdict.PASSED, report.lines()
+    (fault,) = report.faults
+    assert (fault.kind, fault.silent) == ("kill-node", 0)
+    assert fault.back_s is not None
+    assert max(fault.confirmed_s) < GOAL_S
+
+
+def test_what_a_lost_node_has_alone_is_no_verdict_and_no_loss(nodes: Nodes, tmp_path: Path) -> None:
+    """Its messages are on its disk still: whether one is lost cannot be said before it is back."""
+    with rb.start("alone", brokers=3, config=rays.small_store(tmp_path)):
+        report = run_verify(plan_of("alone", 15.0), VerifyDisplay())
+    print("\n".join(report.lines()))
+    assert report.verdict is RunVerdict.UNFINISHED, report.lines()
+    assert report.findings.good
+    assert report.faults[0].back_s is None
+    assert any("not all brokers answer" in text for text in report.troubles)
