@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.actors import runtime
@@ -68,10 +68,17 @@ class Faults:
             return bool(runtime.call_blocking(agent.pause, pids, pause_s))
         return bool(runtime.call_blocking(agent.kill, pids))
 
-    def is_over(self, deed: Deed, before: Mapping[str, tuple[str, Mapping[str, int]]]) -> bool:
-        """Whether the cluster works as before: all brokers and hosts answer, and those that were killed are new."""
+    def is_over(
+        self, deed: Deed, before: Mapping[str, tuple[str, Mapping[str, int]]], *, moved: Collection[str] | None = None
+    ) -> bool:
+        """Whether the cluster works as before: all brokers and hosts answer, and those that were killed are new.
+
+        moved  brokers that need not come back, where hosts begin anew at others; None: everything comes back as it was
+        """
         now = self.brokers()
-        if set(now) != set(before) or any(set(pids) != set(before[name][1]) for name, (_, pids) in now.items()):
+        if not set(now) >= set(before) - set(moved or ()):
+            return False
+        if moved is None and any(set(pids) != set(before[name][1]) for name, (_, pids) in now.items()):
             return False
         there = {pid for node, pids in now.values() if node == deed.node for pid in pids.values()}
         return deed.pauses or not there & set(deed.processes.values())

@@ -113,6 +113,11 @@ class VerifyPlan:
         left_out = {VerifyLane.UNITS: not self.units, VerifyLane.MOVED: not self.transactions}
         return tuple(lane for lane in VerifyLane if not left_out.get(lane, False))
 
+    @property
+    def replicated(self) -> bool:
+        """Whether the destinations have copies at other brokers, which serve them when one is lost."""
+        return str(self.attributes.get("replicas", 1)) != "1"
+
     def to_json(self) -> dict[str, Any]:
         """The fields as plain values."""
         return asdict(self)

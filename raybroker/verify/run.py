@@ -71,7 +71,8 @@ class Crew:
     """The clients of a run, by their roles; one that is killed gets a successor.
 
     Who sends is the client of one broker and waits for it when it is lost.  Another would send again elsewhere what it
-    was not told about, and then a message may be stored twice, which is no broken promise and would hide one.
+    was not told about, and then a message may be stored twice, which is no broken promise and would hide one.  A queue
+    whose log has copies is one queue, whichever broker leads it, and is sent to through any.
     """
 
     def __init__(self, plan: VerifyPlan, run: int, recorder: Any, brokers: Sequence[str]) -> None:
@@ -114,7 +115,7 @@ class Crew:
             rate=plan.rate_per_second / (plan.producers * len(plan.lanes)),
             most=self._most,
             units=plan.units,
-            home="" if role == "consumer" else self._brokers[self._count % len(self._brokers)],
+            home="" if role == "consumer" or plan.replicated else self._brokers[self._count % len(self._brokers)],
         )
         return self._start(role, task)
 
@@ -172,6 +173,8 @@ class VerifyRun:
         self._began_ns = self._clock.monotonic_ns()
         self._done: list[FaultRecord] = []
         self._node_kills = 0
+        self._away: set[str] = set()
+        """Brokers that are not waited for: their nodes were killed, and others have what they had."""
         self._troubles: list[str] = []
         self._drained = False
         run = token(6)
@@ -271,7 +274,7 @@ class VerifyRun:
         return held
 
     def _all_answer(self) -> bool:
-        return set(self._faults.brokers()) == self._names
+        return set(self._faults.brokers()) >= self._names - self._away
 
     def _busy(self) -> bool:
         found = self._progress()
@@ -301,12 +304,14 @@ class VerifyRun:
             self._done.append(FaultRecord(kind, who, since_s, self._seconds - since_s))
             return
         before = self._faults.brokers()
-        deed = planned(kind, self._dice, before, self._spared()) if set(before) == self._names else None
+        deed = planned(kind, self._dice, before, self._spared()) if set(before) >= self._names - self._away else None
         if deed is None:
             self._display.note(f"{kind}: nobody is there whom it could meet, or not all brokers answer")
             return
         if kind == NODE_KILLED:
             self._node_kills -= 1
+            if self._plan.replicated:
+                self._away |= {name for name, (node, _) in before.items() if node == deed.node}
         self._mark(kind)
         since_s = self._seconds
         record = FaultRecord(kind, deed.target, since_s)
@@ -332,7 +337,9 @@ class VerifyRun:
         runtime.call_blocking(self._recorder.mark, kind)
 
     def _is_over(self, deed: Deed, before: Mapping[str, tuple[str, Mapping[str, int]]]) -> bool:
-        return self._faults.is_over(deed, before)
+        """Whether all brokers and hosts answer that are waited for, and the queues can be asked."""
+        moved = self._away if self._plan.replicated else None
+        return self._faults.is_over(deed, before, moved=moved) and self._left() is not None
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
