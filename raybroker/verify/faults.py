@@ -23,6 +23,7 @@ BROKER: Final = "broker"
 """The name of a broker's own process among those of its hosts."""
 ACTOR: Final = b"ray::"
 """What the command line of an actor's process begins with."""
+NODE_KILLED: Final = "kill-node"
 RAYLET: Final = "raylet"
 """The name of the process that has started all others of its node."""
 AGENT_SILENT_S: Final = 150.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.model.errors import BrokerError, ConnectionLostError
-from raybroker.verify.faults import Deed, FaultAgent
+from raybroker.verify.faults import NODE_KILLED, Deed, FaultAgent
 
 ASK_S: Final = 5.0
 """How long a broker may take to say what it is, while it is looked at every now and then."""
@@ -56,7 +56,7 @@ class Faults:
     def do(self, deed: Deed, pause_s: float) -> bool:
         """Carry one out; False when none of its processes was there any more."""
         agent = self._agent(deed.node)
-        if deed.kind == "kill-node":
+        if deed.kind == NODE_KILLED:
             del self._agents[deed.node]
             try:
                 runtime.call_blocking(agent.kill_node)
