@@ -251,6 +251,7 @@ class BrokerActor:
                     lambda: {**self._observing.broker_row(), "host_restarts_total": self._watch.restarts},
                     self._memory.figures,
                     self._tenure.figures if self._tenure is not None else no_takeovers,
+                    self._copy_figures,
                 ),
             ),
         )
@@ -423,6 +424,10 @@ class BrokerActor:
         """Another instance of this broker has taken over, or the record cannot be written: end at once."""
         log.critical("broker %s stops: %s", self._spec.broker, reason)
         asyncio.get_running_loop().call_later(0.2, os._exit, EXIT_HALTED)
+
+    def _copy_figures(self) -> dict[str, Any]:
+        """What metrics say of the copies that are kept here."""
+        return dict(self._cluster.copies.figures())
 
     async def _bootstrap(self) -> None:
         try:

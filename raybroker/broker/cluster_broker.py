@@ -157,7 +157,7 @@ class ClusterBroker:
             self._propose,
             self._destinations.update_destination,
         )
-        self.health = ClusterHealth(self.admin)
+        self.health = ClusterHealth(self.admin, lambda: list(agreed().copies))
         connections = ClusterConnections(brokers)
         self._verbs = implementations(
             self._spread,
@@ -170,7 +170,12 @@ class ClusterBroker:
             ClusterProperties(local.properties, brokers, self._spread.everywhere),
             ending,
             self.health,
-            ClusterWhy(brokers, self._spread, lambda kind, name: (kind, name) in local.registry.where),
+            ClusterWhy(
+                brokers,
+                self._spread,
+                lambda kind, name: (kind, name) in local.registry.where,
+                self.health.replication,
+            ),
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
             ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end_connections),

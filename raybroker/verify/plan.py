@@ -46,6 +46,12 @@ def faults_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def copied(replicas: int) -> dict[str, Any]:
+    """The attributes of queues with so many copies. No message of a run dies, so that they need no dead message queue,
+    which would have to have as many."""
+    return {} if replicas == 1 else {"replicas": replicas, "useDMQ": False}
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyPlan:
     """One run.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,9 @@ import raybroker as rb
 from raybroker.actors.stores.record_tables import TableManager
 from raybroker.actors.stores.store_tables import StoreManager
 from raybroker.config import Config
+from raybroker.errors import BrokerError
 from raybroker.verify.display import VerifyDisplay
-from raybroker.verify.plan import VerifyPlan
+from raybroker.verify.plan import VerifyPlan, copied
 from raybroker.verify.report import RunVerdict
 from raybroker.verify.run import run_verify
 from tests.cluster import rays
@@ -30,17 +33,17 @@ def nodes() -> Iterator[Nodes]:
         yield found
 
 
-def plan_of(cluster: str, recovery_s: float) -> VerifyPlan:
+def plan_of(cluster: str, recovery_s: float, faults: tuple[str, ...] = ("kill-node",), **given: Any) -> VerifyPlan:
     return VerifyPlan(
         cluster=cluster,
         duration_seconds=25.0,
         rate_per_second=300.0,
         producers=3,
         consumers=1,
-        faults=("kill-node",),
+        faults=faults,
         interval_seconds=3.0,
         recovery_seconds=recovery_s,
-        attributes={"hosting": "shared"},
+        attributes=given or {"hosting": "shared"},
     )
 
 
@@ -62,6 +65,21 @@ def test_brokers_that_share_a_database_lose_nothing_with_a_node(nodes: Nodes, tm
         StoreManager(chosen, "taken").create(database=False)
         with rb.start("taken", brokers=3, config=config):
             report = run_verify(plan_of("taken", 120.0), VerifyDisplay())
+    print("\n".join(report.lines()))
+    assert report.verdict is RunVerdict.PASSED, report.lines()
+    (fault,) = report.faults
+    assert (fault.kind, fault.silent) == ("kill-node", 0)
+    assert fault.back_s is not None
+    assert max(fault.confirmed_s) < GOAL_S
+
+
+def test_queues_with_copies_lose_nothing_with_a_node(nodes: Nodes, tmp_path: Path) -> None:
+    cluster = rb.start("copied", brokers=3, config=rays.small_store(tmp_path))
+    try:
+        report = run_verify(plan_of("copied", 60.0, **copied(3)), VerifyDisplay())
+    finally:
+        with contextlib.suppress(BrokerError):  # Of the node that is lost.
+            cluster.stop()
     print("\n".join(report.lines()))
     assert report.verdict is RunVerdict.PASSED, report.lines()
     (fault,) = report.faults

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raybroker.admin import copy_checks
 from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.core.why.reason import Reason
@@ -20,12 +21,20 @@ SEVERAL: Final = frozenset({"destination", "subscription", "producer"})
 
 
 class ClusterWhy:
-    """``known``: whether there is a destination, as far as this broker knows."""
+    """``known``: whether there is a destination, as far as this broker knows; ``replication``: what is shown of the
+    copies of its log."""
 
-    def __init__(self, brokers: BrokerCalls, spread: ClusterAdmin, known: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self,
+        brokers: BrokerCalls,
+        spread: ClusterAdmin,
+        known: Callable[[str, str], bool],
+        replication: Callable[[str, str], Awaitable[Row]],
+    ) -> None:
         self._brokers = brokers
         self._spread = spread
         self._known = known
+        self._replication = replication
 
     async def why(
         self,
@@ -56,7 +65,25 @@ class ClusterWhy:
         if not rows or what in SEVERAL:
             found = {"what": what, "id": id, **({"type": type, "destination": place} if place is not None else {})}
             rows += [self._lost(found, broker, why) for broker, why in sorted(silent.items())]
+        if what == "destination" and (reason := await self._of_copies(type, str(id))) is not None:
+            rows.append(_waiting({"what": what, "id": id, "type": type, "destination": place}, "", reason))
         return Listing(rows, missing | silent)
+
+    async def _of_copies(self, kind: str, name: str) -> Reason | None:
+        """Why nothing is confirmed where the log of a destination has copies; None when they are there."""
+        shown = await self._replication(kind, name)
+        if not shown:
+            return None
+        if not shown["leader"]:
+            return Reason("no_leader", f"no copy leads: {shown.get('why') or 'none can be asked'}")
+        if copy_checks.is_short(shown):
+            facts = {
+                "leader": shown["leader"],
+                "reached": copy_checks.reached(shown),
+                "needed": copy_checks.needed(shown),
+            }
+            return Reason("waits_for_copies", copy_checks.short_text(shown), facts)
+        return None
 
     def _may_be(self, what: str, kind: str, place: str | None) -> bool:
         """Whether a broker that is lost may have it: all brokers know which destinations there are."""
@@ -68,11 +95,15 @@ class ClusterWhy:
         since_ms = self._brokers.silent_since_ms(broker)
         facts: dict[str, Any] = {"broker_of": broker, **({"since_ms": since_ms} if since_ms else {})}
         reason = Reason("broker_lost", f"broker {broker} is lost ({why}), and what it has of this waits there", facts)
-        return {
-            **found,
-            "broker": broker,
-            "state": "UNKNOWN",
-            "text": reason.text,
-            "reasons": [reason.as_row],
-            "history": [],
-        }
+        return _waiting(found, broker, reason)
+
+
+def _waiting(found: Row, broker: str, reason: Reason) -> Row:
+    return {
+        **found,
+        "broker": broker,
+        "state": "UNKNOWN",
+        "text": reason.text,
+        "reasons": [reason.as_row],
+        "history": [],
+    }

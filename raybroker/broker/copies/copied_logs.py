@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raybroker.admin.copy_checks import figures_of
 from raybroker.broker.copies.copy_port import CopyMaker, KeptCopy
 from raybroker.broker.copies.own_copy import OwnCopy, held_copies
 from raybroker.broker.copies.placed_log import PlacedLog
@@ -352,6 +353,11 @@ class CopiedLogs:
                 for one in row.get("copies", ())
             ],
         }
+
+    def figures(self) -> Row:
+        """Return what metrics say of the copies that are kept here."""
+        shown = [self.replication_row(copy.placed.key) for copy in self._own.values()]
+        return figures_of(self._me, shown, sum(self.changes.values()))
 
     def replication_rows(self) -> dict[tuple[str, str], Row]:
         """Destination → its :meth:`replication_row`, of those whose copy here leads."""

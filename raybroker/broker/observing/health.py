@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.admin import checks
+from raybroker.admin import checks, copy_checks
 from raybroker.admin.checks import Grade, Limits
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 3.0
+COPIED_MAX: Final = 200
+"""Destinations with copies that one check looks at."""
 OLDEST: Final = "oldest_message_age_seconds"
 
 Given = Mapping[str, object] | None
@@ -173,13 +175,32 @@ async def _oldest_s(ask: Ask, kind: str, name: str) -> float | None:
 
 
 class ClusterHealth:
-    """Checks that concern all brokers. ``ask``: carries out verbs of the cluster."""
+    """Checks that concern all brokers. ``ask``: carries out verbs of the cluster; ``copied``: the destinations whose
+    logs have copies."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, copied: Callable[[], Iterable[tuple[str, ...]]] = tuple) -> None:
         self._ask = ask
+        self._copied = copied
 
     async def check_cluster(self) -> list[Row]:
-        return checks.of_cluster(await self._ask("query_cluster", {}))
+        found = checks.of_cluster(await self._ask("query_cluster", {}))
+        keys = sorted(self._copied())
+        for kind, name in keys[:COPIED_MAX]:
+            found += copy_checks.of_copies(f"{kind} {name}", await self.replication(kind, name))
+        if len(keys) > COPIED_MAX:
+            text = f"{len(keys) - COPIED_MAX} more destinations have copies, and were not looked at"
+            found.append(checks.row("copies", "others", Grade.UNKNOWN, text))
+        return found
+
+    async def replication(self, kind: str, name: str) -> Row:
+        """Return what is shown of the copies of a destination's log; nothing where none can be asked."""
+        if (kind, name) not in set(self._copied()):
+            return {}
+        try:
+            found = await self._ask("query_destination", {"type": kind, "name": name})
+        except BrokerError as error:
+            return {"leader": "", "why": str(error), "copies": []}
+        return dict(found.get("replication", {}))
 
     async def check_destination(self, type: str, name: str, warn: Given = None, critical: Given = None) -> list[Row]:
         return await check_destination(self._ask, type, name, warn, critical)

@@ -79,7 +79,7 @@ def verify(
     Other clients of these brokers feel the faults, too. Exit codes: 0 every promise was kept, 1 one was broken, 3 not
     everything could be looked at, 130 interrupted.
     """
-    from raybroker.verify.plan import VerifyPlan, faults_of
+    from raybroker.verify.plan import VerifyPlan, copied, faults_of
 
     try:
         plan = VerifyPlan(
@@ -96,7 +96,7 @@ def verify(
             interval_seconds=interval,
             pause_seconds=pause,
             recovery_seconds=recovery,
-            attributes={**({} if replicas == 1 else {"replicas": replicas}), **attributes(option)},
+            attributes={**copied(replicas), **attributes(option)},
             seed=seed,
         )
     except ConfigError as error:

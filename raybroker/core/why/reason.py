@@ -60,6 +60,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     "waits_for_coordinator": "let the coordinator's broker come back; it decides",
     "heuristic": "let the transaction manager forget it",
     "broker_lost": "start the broker again, with its disk",
+    "no_leader": "let a majority of the brokers that keep a copy be there",
+    "waits_for_copies": "let the brokers that keep the other copies come back, or give the log copies elsewhere",
     # ---- of what has happened
     "redelivered": "nothing",
     "dead": "retry msg sends it back where it died",

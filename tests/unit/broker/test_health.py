@@ -132,3 +132,45 @@ def test_a_destination_is_looked_at_over_all_brokers() -> None:
         rows = asyncio.run(one.check_destination("queue", "q", {"oldest_s": 5}))
         (oldest,) = [row for row in rows if row["check"] == "oldest_s"]
         assert (oldest["value"], oldest["grade"]) == (7.2, "warning")
+
+
+def of_copies(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    return [(row["of"], row["grade"], row["text"]) for row in rows if row["check"] == "copies"]
+
+
+def test_copies_are_checked_with_the_cluster() -> None:
+    cluster = {"brokers": [], "broker": "b1", "state": "UP", "operating": True, "master": "b1"}
+
+    async def ask(verb: str, args: dict[str, Any]) -> dict[str, Any]:
+        if verb == "query_cluster":
+            return cluster
+        if args["name"] == "away":
+            raise ConnectionLostError("nobody is there")
+        copies = [
+            {"broker": name, "voter": True, "connected": True, "behind": 0, "trouble": ""} for name in ("b1", "b2")
+        ]
+        return {"replication": {"leader": "b1", "copies": copies}}
+
+    health_of = ClusterHealth(ask, lambda: [("queue", "orders"), ("queue", "away")])
+    rows = asyncio.run(health_of.check_cluster())
+    assert of_copies(rows) == [
+        ("queue away", "critical", "no copy leads: nobody is there"),
+        ("queue orders", "ok", "2 copies are there, led at broker b1"),
+    ]
+    assert of_copies(asyncio.run(ClusterHealth(ask).check_cluster())) == []
+    assert asyncio.run(health_of.replication("queue", "plain")) == {}
+
+
+def test_no_more_copies_are_asked_for_than_a_check_has_time_for() -> None:
+    asked: list[str] = []
+
+    async def ask(verb: str, args: dict[str, Any]) -> dict[str, Any]:
+        if verb == "query_cluster":
+            return {"brokers": [], "broker": "b1", "state": "UP", "operating": True, "master": "b1"}
+        asked.append(args["name"])
+        return {"replication": {}}
+
+    many = [("queue", f"q{number:04}") for number in range(health.COPIED_MAX + 3)]
+    rows = asyncio.run(ClusterHealth(ask, lambda: many).check_cluster())
+    assert len(asked) == health.COPIED_MAX
+    assert of_copies(rows)[-1] == ("others", "unknown", "3 more destinations have copies, and were not looked at")

@@ -34,7 +34,7 @@ def test_the_verdict_is_the_exit_code(raybroker: Any, monkeypatch: Any, verdict:
     assert json.loads(result.stdout)["verdict"] == str(verdict)
     (plan,) = plans
     assert (plan.faults, plan.duration_seconds, plan.seed) == (("kill-host", "kill-client"), 3.0, 4)
-    assert (plan.cluster, plan.attributes) == ("c", {"replicas": 3, "consumerFlowLimit": "20"})
+    assert (plan.cluster, plan.attributes) == ("c", {"replicas": 3, "useDMQ": False, "consumerFlowLimit": "20"})
 
 
 def test_the_help_names_every_fault(raybroker: Any) -> None:

@@ -1,0 +1,84 @@
+"""Copies of logs, judged: from what query_destination shows of them, rows of checks and reasons. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from raybroker.admin.checks import Grade, row
+from raybroker.model.listing import Row
+
+BEHIND_MAX: Final = 1000
+"""Entries that a copy may lack before that is a warning: what is under way is behind, too."""
+
+
+def needed(shown: Mapping[str, Any]) -> int:
+    """How many copies have to have an entry before its send is confirmed."""
+    voters = sum(bool(one["voter"]) for one in shown["copies"])
+    return max(voters // 2 + 1, int(shown.get("min_in_sync") or 0))
+
+
+def reached(shown: Mapping[str, Any]) -> int:
+    """How many copies with a vote the leader reaches, itself among them."""
+    return sum(bool(one["voter"] and one["connected"]) for one in shown["copies"])
+
+
+def is_short(shown: Mapping[str, Any]) -> bool:
+    """Whether no send can be confirmed: the leader reaches too few copies."""
+    return bool(shown.get("copies")) and reached(shown) < needed(shown)
+
+
+def short_text(shown: Mapping[str, Any]) -> str:
+    """Which copies a send waits for."""
+    away = ", ".join(_named(one) for one in shown["copies"] if one["voter"] and not one["connected"])
+    return (
+        f"a send waits for another copy: the leader at broker {shown['leader']} reaches {reached(shown)} of the"
+        f" {needed(shown)} that have to have it; not there: {away}"
+    )
+
+
+def of_copies(of: str, shown: Mapping[str, Any]) -> list[Row]:
+    """Rows about one destination. ``shown``: ``replication`` of query_destination; empty where its copies cannot be
+    asked."""
+    if not shown or not shown.get("leader"):
+        why = str(shown.get("why", "")) or "no broker that keeps a copy could be asked"
+        return [row("copies", of, Grade.CRITICAL, f"no copy leads: {why}")]
+    if is_short(shown):
+        return [row("copies", of, Grade.CRITICAL, short_text(shown))]
+    faults = [text for one in shown["copies"] if (text := _fault(one))]
+    if faults:
+        return [row("copies", of, Grade.WARNING, "; ".join(faults))]
+    text = f"{len(shown['copies'])} copies are there, led at broker {shown['leader']}"
+    return [row("copies", of, Grade.OK, text)]
+
+
+def _named(copy: Mapping[str, Any]) -> str:
+    return f"broker {copy['broker']}" if copy["broker"] else f"copy {copy['copy']}"
+
+
+def _fault(copy: Mapping[str, Any]) -> str:
+    """What is wrong with one copy; "" when nothing is."""
+    who = f"the copy at {_named(copy)}"
+    if copy["trouble"]:
+        return f"{who}: {copy['trouble']}"
+    if not copy["connected"]:
+        return f"{who} is not there"
+    if int(copy["behind"]) > BEHIND_MAX:
+        return f"{who} lacks {copy['behind']:,} entries"
+    return "" if copy["voter"] else f"{who} has no vote yet"
+
+
+def figures_of(me: str, shown: Sequence[Mapping[str, Any]], changes: int) -> dict[str, Any]:
+    """What metrics of a broker say of the copies that it keeps. ``shown``: of each, as query_destination has it;
+    ``changes``: how often it saw another leader than before."""
+    led = [one for one in shown if one["leader"] == me]
+    behind: dict[str, int] = {}
+    for copy in (copy for one in led for copy in one["copies"] if copy["broker"] != me):
+        behind[copy["broker"]] = max(behind.get(copy["broker"], 0), int(copy["behind"]))
+    leaderless = sum(not one["leader"] for one in shown)
+    return {
+        "copied_logs": {"led": len(led), "followed": len(shown) - len(led) - leaderless, "leaderless": leaderless},
+        "copied_logs_short": sum(map(is_short, led)),
+        "copy_behind_entries": behind,
+        "leader_changes_total": changes,
+    }

@@ -1,0 +1,77 @@
+"""What is said of copies: grades, why a send waits, and figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybroker.admin.checks import Grade
+from raybroker.admin.copy_checks import BEHIND_MAX, figures_of, is_short, needed, of_copies, reached
+
+
+def copy(broker: str, **other: Any) -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "copy": f"id-{broker}",
+        "voter": True,
+        "connected": True,
+        "behind": 0,
+        "trouble": "",
+        **other,
+    }
+
+
+def shown(*copies: dict[str, Any], **other: Any) -> dict[str, Any]:
+    return {"leader": "b1", "why": "", "min_in_sync": 0, "copies": list(copies), **other}
+
+
+THREE = (copy("b1"), copy("b2"), copy("b3"))
+
+
+@pytest.mark.parametrize(
+    ("found", "grade", "text"),
+    [
+        (shown(*THREE), Grade.OK, "3 copies are there, led at broker b1"),
+        (
+            shown(copy("b1"), copy("b2"), copy("b3", connected=False)),
+            Grade.WARNING,
+            "the copy at broker b3 is not there",
+        ),
+        (shown(copy("b1"), copy("b2", behind=BEHIND_MAX + 1), copy("b3")), Grade.WARNING, "b2 lacks 1,001 entries"),
+        (shown(copy("b1"), copy("b2", behind=BEHIND_MAX), copy("b3")), Grade.OK, "3 copies"),
+        (shown(copy("b1"), copy("b2"), copy("b3", voter=False)), Grade.WARNING, "b3 has no vote yet"),
+        (shown(copy("b1"), copy("b2", trouble="its disk is full"), copy("b3")), Grade.WARNING, "its disk is full"),
+        (
+            shown(copy("b1"), copy("b2", connected=False), copy("b3", connected=False)),
+            Grade.CRITICAL,
+            "reaches 1 of the 2 that have to have it; not there: broker b2, broker b3",
+        ),
+        (shown(*THREE[:2], copy("b3", connected=False), min_in_sync=3), Grade.CRITICAL, "reaches 2 of the 3"),
+        (shown(leader="", why="2 of 3 copies have promised"), Grade.CRITICAL, "no copy leads: 2 of 3 copies"),
+        ({}, Grade.CRITICAL, "no broker that keeps a copy could be asked"),
+    ],
+)
+def test_copies_are_graded(found: dict[str, Any], grade: Grade, text: str) -> None:
+    (row,) = of_copies("queue orders", found)
+    assert (row["check"], row["of"], row["grade"]) == ("copies", "queue orders", str(grade))
+    assert text in row["text"]
+
+
+def test_a_learner_is_no_help_to_a_send() -> None:
+    found = shown(copy("b1"), copy("b2", connected=False), copy("b3", connected=False), copy("b4", voter=False))
+    assert (reached(found), needed(found), is_short(found)) == (1, 2, True)
+
+
+def test_figures_count_what_is_led_here() -> None:
+    led = shown(copy("b1"), copy("b2", behind=5), copy("b3", behind=1))
+    short = shown(copy("b1"), copy("b2", connected=False, behind=9), copy("b3", connected=False))
+    followed = {**shown(), "leader": "b2"}
+    leaderless = {**shown(), "leader": ""}
+    assert figures_of("b1", [led, short, followed, leaderless], 4) == {
+        "copied_logs": {"led": 2, "followed": 1, "leaderless": 1},
+        "copied_logs_short": 1,
+        "copy_behind_entries": {"b2": 9, "b3": 1},
+        "leader_changes_total": 4,
+    }
+    assert figures_of("b1", [], 0)["copied_logs"] == {"led": 0, "followed": 0, "leaderless": 0}
