@@ -139,6 +139,7 @@ ELSEWHERE: Final = frozenset(
         "retry_on",
         "reject_on",
         "backoff",  # client.listener.handler
+        "labels",  # model.affinity
         "cause",  # client.consumer.failure_causes
         "state",  # encoded as a body
         "holder",  # client.consumer.acknowledging.lives

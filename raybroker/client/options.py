@@ -8,7 +8,7 @@ connection factory.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypedDict, TypeVar
 
 from raybroker.client.producer.bodies.body_encoding import Serializer
@@ -96,6 +96,8 @@ class SubscriberOptions(TypedDict, total=False):
     """Each delivery has a fencing number, ``Message.fence``."""
     batch: Batch | None
     """What ``Consumer.receive_batch`` gets; None: it takes messages."""
+    labels: Sequence[str]
+    """What is at hand here, for destinations with affinityKey."""
 
 
 class ReceiverOptions(SubscriberOptions, total=False):
@@ -123,6 +125,7 @@ class ListenerOptions(TypedDict, total=False):
     reject_on: tuple[type[BaseException], ...] | type[BaseException]
     backoff: float | tuple[float, float] | None
     fenced: bool
+    labels: Sequence[str]
 
 
 REQUEST: Final = tuple(RequestOptions.__annotations__)

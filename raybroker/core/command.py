@@ -100,6 +100,8 @@ class AttachConsumer(NamedTuple):
     buffer_cost   instead of that, what the messages in its buffer may cost together; 0 for any cost
     fenced        each of its deliveries has a fencing number
     tunes         it chooses its limit by itself, see Tuned
+    labels        what is at hand where it is: messages of a destination with affinityKey that ask for one of these are
+                  its at first
     batch         it gets batches, one for each Grant, whatever flow and limit say; each ends with Drained. None: it
                   gets messages
     """
@@ -122,6 +124,7 @@ class AttachConsumer(NamedTuple):
     fenced: bool = False
     tunes: bool = False
     batch: Batch | None = None
+    labels: Sequence[str] = ()
 
 
 class DetachConsumer(NamedTuple):

@@ -157,7 +157,8 @@ def _check_turns(destination: Destination, queue: DeliveryQueue) -> None:
     for consumer in queue.consumers.by_attachment.values():
         if consumer.room() > 0:
             assert consumer.queued, f"consumer {consumer.attachment} has room and no turn"
-            if CONSUMPTION in destination.paused or destination.policy.batch_wait_ms:
+            timed = destination.policy.batch_wait_ms or destination.attributes.affinityKey
+            if CONSUMPTION in destination.paused or timed:
                 continue
             for_him = queue.plain.backlog.has_for(consumer.selector)
             assert not for_him, f"messages wait and consumer {consumer.attachment} has room"
@@ -177,5 +178,5 @@ def _check_draining(destination: Destination, queue: DeliveryQueue) -> None:
         assert not consumer.window.left(), f"consumer {attachment} keeps {consumer.window.left()} of its credit"
         passed_over = queue.consumers.is_passed_over(consumer, destination.current.now_ms)
         if consumer.armed and consumer.listening() and CONSUMPTION not in destination.paused and not passed_over:
-            waits = queue.plain.backlog.has_for(consumer.selector)
+            waits = queue.plain.backlog.has_for(consumer.selector) and not destination.attributes.affinityKey
             assert not waits, f"consumer {attachment} is not told what waits for it"

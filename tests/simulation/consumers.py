@@ -81,6 +81,7 @@ class SimConsumer:
             "recalls": plan.recalls,
             "shares": plan.shares,
             "fenced": plan.fenced,
+            "labels": list(plan.labels),
             "batch": plan.batch.as_arguments() if plan.batch is not None else None,
             "owner": plan.session and f"{self.machine.name}/{plan.session}",
         }

@@ -1,10 +1,12 @@
-"""Mutants of batches that the broker forms."""
+"""Mutants of batches that the broker forms, and of affinity."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from raybroker.core import command as cmd
+from raybroker.core.affinity.affinity_pending import AffinityPending
+from raybroker.core.affinity.label_index import LabelIndex
 from raybroker.core.batches import forming
 from raybroker.core.batches.arrival_times import ArrivalTimes
 from raybroker.core.batches.forming import BatchFormer, Forming, Traits
@@ -121,3 +123,22 @@ def a_release_asks(patch: Patch) -> None:
             batches.by_attachment[command.attachment].window.asked = True  # type: ignore[union-attr]  # one of batches
 
     patch.after(cmd.Release, ask)
+
+
+@mutant("a message is for those who have its label, at first")
+def labels_do_not_count(patch: Patch) -> None:
+    patch.set(AffinityPending, "_divided", lambda self, consumer: (list(self.backlog.buckets.values()), []))
+
+
+@mutant("a message waits for its label no longer than affinityWait")
+def labels_count_for_ever(patch: Patch) -> None:
+    old = AffinityPending._divided
+    patch.set(AffinityPending, "_divided", lambda self, consumer: (old(self, consumer)[0], []))
+
+
+@mutant("what is for a label that nobody has any more is for anybody")
+def labels_stay(patch: Patch) -> None:
+    def leave(self: LabelIndex, attachment: int) -> None:
+        self.labels_of.pop(attachment, None)
+
+    patch.set(LabelIndex, "leave_labels", leave)

@@ -62,6 +62,8 @@ _RECALLS = {0: "Always", 1: "Always", 2: "Never"}
 """By the duration of a run: so that a run with another one is as it was before there was the attribute."""
 
 
+_LABELS = (("red",), ("green", "blue"), (), ("red", "blue"))
+"""Of a consumer by its number, as above."""
 _CAUSES = {4: "oom=1, poison=0, lost=3, timeout=2", 5: "oom=2, preempted=-1"}
 """As above."""
 
@@ -123,6 +125,7 @@ class ConsumerPlan:
     """Its deliveries have fencing numbers."""
     batch: Batch | None = None
     """It gets batches."""
+    labels: tuple[str, ...] = ()
     session: str = ""
     """Consumers of one machine with the same are in one session, as far as units of order are concerned."""
 
@@ -264,6 +267,8 @@ def _destination(rng: Random, plan: Plan, kind: str, name: str) -> DestinationPl
             attributes["redeliveryLimitByCause"] = limits
     if recall := _RECALLS.get(plan.duration // MS % 8):
         attributes["prefetchRecall"] = recall
+    if plan.duration // MS % 8 == 2 and "selectors" in plan.features:
+        attributes["affinityKey"], attributes["affinityWait"] = "colour", 60
     if "units" in plan.features:
         attributes["unitOfOrder"] = chance() < 0.2
     attributes["useDMQ"] = chance() < 0.8
@@ -333,6 +338,7 @@ def consumer(rng: Random, plan: Plan, destination: int, number: int) -> Consumer
         causes=plan.duration // MS % 8 in (4, 5),
         fenced=plan.duration // MS % 8 in (0, 3),
         batch=batch,
+        labels=_LABELS[number % 4] if plan.duration // MS % 8 == 2 else (),
     )
 
 

@@ -26,7 +26,7 @@ from raybroker.core.outcome import (
     Retire,
     SendAnswered,
 )
-from tests.simulation import twin_batches
+from tests.simulation import twin_affinity, twin_batches
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
@@ -220,10 +220,12 @@ class Twin:
         if committed or (out.accepted is not None and isinstance(command, cmd.Send)):
             self._check_limits()
         twin_batches.prepare(self)
+        twin_affinity.look(self)
         if Deliver in effects:
             self._handed_out(effects[Deliver], early_count)
         self._check_nobody_waits()
         twin_batches.check_nobody_waits(self, out)
+        twin_affinity.check_wakes(self, out)
         check_draining(self, out, [*expected.get(Drained, []), *twin_batches.ended(self)])
         check_recalls(self, out, to_make_room=False)
         self._check_gates(effects.get(Gate, []))
@@ -241,7 +243,11 @@ class Twin:
             return
         for queue in self.queues.values():
             for number, holder in queue.holders.items() if queue.waiting else ():
-                if not holder.room() or (holder.selector and self.unsorted(queue)):
+                if (
+                    not holder.room()
+                    or not twin_affinity.settled(self, queue)
+                    or (holder.selector and self.unsorted(queue))
+                ):
                     continue
                 row = for_him(self, queue, holder)
                 assert row is None or self.destination.queues[queue.number].plain.unfinished, (
@@ -305,6 +311,10 @@ class Twin:
             by_units = queue.units or self.reserves(queue)
             if attachment not in in_order or by_units or (holder.selector and self.unsorted(queue)):
                 continue
+            if self.destination.attributes.affinityKey:
+                made = {row[2]: self.messages[row[2]].made for row in rows if row[2] in self.messages}
+                twin_affinity.check_order([row for row in rows if row[2] in made], made)
+                continue
             assert rows == sorted(rows), f"consumer {attachment:#x} gets messages out of order: {rows}"
             for row in queue.waiting:
                 if row > rows[-1]:
@@ -331,6 +341,7 @@ class Twin:
             rows.append(queue.row(key))
             queue.take_out(key)
             assert deliverable(self, queue, key, holder), f"{_text(key)} overtakes others of its unit"
+            assert twin_affinity.may_have(self, queue, item, holder), f"{_text(key)} is for others yet"
             self._check_fit(item, holder, key)
             item.attempts += 1
             found = effect.states.get(index) if effect.states else None
@@ -515,6 +526,8 @@ class Twin:
                     self.hold(key, message := row.message.copy())
                 message.claims += 1
                 queue.items[key] = Item(message, key >> INDEX_BITS, row.attempts, row.failures)
+                if self.destination.attributes.affinityKey:
+                    queue.items[key].since_ms = twin_affinity.UNKNOWN
                 queue.items[key].state = row.state
                 add(queue, key, message)
                 queue.next_place = max(queue.next_place, (key >> INDEX_BITS) + 1)

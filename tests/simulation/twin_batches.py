@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver, Drained, Outcome
 from raybroker.model.batch import Batch
 from tests.simulation.messages import colour_of, num_of
@@ -176,13 +175,13 @@ def ended(twin: TwinView) -> list[Drained]:
     return told
 
 
-def came(queue: TwinDeliveryQueue, now: int) -> int:
+def came(queue: TwinDeliveryQueue, now: int, affinity: str = "") -> int:
     """Since when a message waits that comes now; 0 where nobody wants to know."""
-    return now if any(holder.batch is not None for holder in queue.holders.values()) else 0
+    return now if affinity or any(holder.batch is not None for holder in queue.holders.values()) else 0
 
 
-def left(queue: TwinDeliveryQueue, command: cmd.DetachConsumer) -> None:
+def left(queue: TwinDeliveryQueue, affinity: str) -> None:
     """The last consumer of batches has gone: whoever comes next finds messages that have waited."""
-    if all(holder.batch is None for holder in queue.holders.values()):
+    if not affinity and all(holder.batch is None for holder in queue.holders.values()):
         for item in queue.items.values():
             item.since_ms = 0

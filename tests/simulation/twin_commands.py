@@ -186,7 +186,7 @@ def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
             item = queue.items[key]
             if not item.attempts and item.message.unit is None:
                 item.place = places.setdefault((due, key >> INDEX_BITS), queue.next_place)
-                item.since_ms = came(queue, twin.now)
+                item.since_ms = came(queue, twin.now, twin.destination.attributes.affinityKey)
                 queue.next_place = max(queue.next_place, item.place + 1)
             twin.give_back(queue, key)
         for attachment, holder in queue.holders.items():

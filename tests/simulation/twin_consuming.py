@@ -60,7 +60,7 @@ def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Ef
     if queue is None:
         return {}
     holder = queue.holders.pop(command.attachment)
-    left(queue, command)
+    left(queue, twin.destination.attributes.affinityKey)
     for tag, key in holder.unsettled.items():
         came_back(twin, queue, key)
         if command.lost and tag <= holder.begun:

@@ -11,6 +11,7 @@ from typing import Any
 from raybroker.core import command as cmd
 from raybroker.core.delivery.consumers import PASSED_OVER_MS
 from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
+from tests.simulation.twin_affinity import settled
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain, TwinView
 from tests.simulation.twin_units import for_him
 
@@ -81,6 +82,8 @@ def _told(twin: TwinView, queue: TwinDeliveryQueue, attachment: int, holder: Hol
 
 
 def _waits_for(twin: TwinView, queue: TwinDeliveryQueue, holder: Holder) -> bool:
+    if not settled(twin, queue):
+        return False  # It is told when the time has come, by the step that looks.
     if not holder.listening() or "consumption" in twin.paused or (holder.selector and twin.unsorted(queue)):
         return False
     return for_him(twin, queue, holder) is not None

@@ -210,7 +210,7 @@ def arrive(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
             message = twin.messages[key]
             message.claims += 1
             queue.items[key] = Item(message, place)
-            queue.items[key].since_ms = came(queue, twin.now)
+            queue.items[key].since_ms = came(queue, twin.now, twin.destination.attributes.affinityKey)
             add(queue, key, message)
             if queue.subscription is not None:
                 twin.arrived.append((number, message.value))

@@ -19,6 +19,11 @@ from tests.simulation.twin_units import came_back
 NEVER = 1 << 62
 
 
+def recall_of(attributes: Any) -> str:
+    """Who lends; nobody where labels say who gets what."""
+    return "Never" if attributes.affinityKey else str(attributes.prefetchRecall)
+
+
 def recalled(twin: TwinView, command: cmd.Recalled, out: Outcome) -> dict[type, list[Any]]:
     """What is given back is as before it was handed out."""
     queue = twin.queue_of.get(command.attachment)
@@ -80,7 +85,7 @@ def check_recalls(twin: TwinView, out: Outcome, *, to_make_room: bool) -> None:
         assert asked, "one is asked for nothing"
         assert asked <= here.keys(), f"{asked - here.keys()} are asked for and known to be begun, or settled"
         if not to_make_room:
-            _check_shared(twin.destination.attributes.prefetchRecall, queue, holder, asked)
+            _check_shared(recall_of(twin.destination.attributes), queue, holder, asked)
         holder.asked, holder.to_make_room = asked, to_make_room
         holder.going, holder.going_next = (len(asked) if to_make_room else len(here)), len(here)
 

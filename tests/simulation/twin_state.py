@@ -39,6 +39,7 @@ class Holder:
         self.rule = command.flow, command.limit
         self.window: Any = TwinDrain(0) if command.drain else make_twin_window(*self.rule)
         self.batch = command.batch
+        self.labels = set(command.labels)
         self.ended: list[Any] = []
         """What it is to be told of batches of which everything has left in this step."""
         self.armed = command.drain

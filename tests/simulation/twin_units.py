@@ -10,6 +10,7 @@ from typing import Any
 
 from raybroker.core.outcome import Outcome, Withdrawn
 from tests.simulation.ondisk import Message
+from tests.simulation.twin_affinity import may_have
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinView, owed
 
 
@@ -64,7 +65,8 @@ def deliverable(twin: TwinView, queue: TwinDeliveryQueue, key: int, holder: Hold
 def for_him(twin: TwinView, queue: TwinDeliveryQueue, holder: Holder) -> Any:
     """The first waiting row that a consumer with room should have, or None."""
     for row in queue.waiting:
-        if holder.wants(queue.items[row[2]]) and deliverable(twin, queue, row[2], holder):
+        item = queue.items[row[2]]
+        if holder.wants(item) and may_have(twin, queue, item, holder) and deliverable(twin, queue, row[2], holder):
             return row
     return None
 

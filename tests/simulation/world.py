@@ -263,9 +263,10 @@ class World:
     def _class_of(self, value: int) -> int | None:
         """The messages among which this one has its place: of one priority, and where there are batches of one key."""
         level = self.watch.classes.get(value, 4)
-        if level is None or all(
-            consumer.batch is None for machine in self.plan.machines for consumer in machine.consumers
-        ):
+        by_colour = any("affinityKey" in one.attributes for one in self.plan.destinations) or any(
+            consumer.batch is not None for machine in self.plan.machines for consumer in machine.consumers
+        )
+        if level is None or not by_colour:
             return level
         return level + 10 * COLOURS.index(colour_of(self.watch.codec.root(value)))
 

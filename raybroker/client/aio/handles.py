@@ -6,7 +6,7 @@ A session and what it makes belong to one thread at a time, as in JMS; a connect
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack, overload
@@ -342,6 +342,7 @@ class Session(Unpicklable):
         prefetch_bytes: int | None = None,
         prefetch_cost: int | None = None,
         batch: Batch | None = None,
+        labels: Sequence[str] = (),
     ) -> Consumer:
         """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
 
@@ -357,6 +358,8 @@ class Session(Unpicklable):
         fenced     each delivery has a fencing number, ``Message.fence``
         prefetch_bytes, prefetch_cost   besides ``prefetch``, one of them: what comes ahead of the application from one
                    broker has at most so many bytes, or costs so much, by the property ``cost`` of messages or 1 each
+        labels     what is at hand here, such as a model: messages of a destination with affinityKey that ask for it
+                   are for this consumer at first; in Ray its node is one. Use a small ``prefetch`` with it
         batch      the broker forms batches of messages, see :class:`raybroker.Batch`; ``receive_batch`` gets them. For
                    sessions with ack="client" or "auto", without ``prefetch``, of one broker
         """
@@ -371,6 +374,7 @@ class Session(Unpicklable):
             "prefetch_bytes": prefetch_bytes,
             "prefetch_cost": prefetch_cost,
             "batch": batch,
+            "labels": labels,
         }
         return await self._consumer(destination, options)
 

@@ -188,7 +188,7 @@ class RayCalls:
 def shared_objects(cluster: str) -> SharedObjects:
     """The object store of the Ray that a cluster is in; this process has joined it."""
     found = RayObjects(cluster)
-    return SharedObjects(found.share, found.give, found.find, found.resolve)
+    return SharedObjects(found.share, found.give, found.find, found.resolve, _runtime().node_id())
 
 
 def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:

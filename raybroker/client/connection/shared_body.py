@@ -35,12 +35,14 @@ class SharedObjects(NamedTuple):
     find     the value of a key, which cannot be written to: (key, host, whether its message is persistent); None when
              it is not there (any more)
     resolve  what an ObjectRef stands for; any other value is returned as it is. Blocks
+    node     the node where this process is, and where what it shares lies
     """
 
     share: Callable[[Any], SharedObject | None]
     give: Callable[[SharedObject, str, int, bool], Awaitable[str]]
     find: Callable[[str, str, bool], Awaitable[Any]]
     resolve: Callable[[Any], Any]
+    node: str = ""
 
 
 class ReferredBody(WholeBody):

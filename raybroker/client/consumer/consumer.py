@@ -323,6 +323,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "buffer_bytes": options.buffer.nbytes,
             "buffer_cost": options.buffer.cost,
             "fenced": options.fenced,
+            "labels": self._labels(),
             "batch": options.batch.as_arguments() if options.batch is not None else None,
         }
         # Before it is opened: the first deliveries may come right behind the answer.
@@ -330,6 +331,12 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self._forget()
         opened = partial(self._opened, drained=drained)
         await self._open(channel, "open_consumer", args, opened, undo="close_consumer")
+
+    def _labels(self) -> list[str]:
+        """What it has at hand: what the application says, and in Ray its node."""
+        objects = self._connection.channels.objects
+        here = [objects.node] if objects is not None and objects.node else []
+        return list(dict.fromkeys([*here, *self.options.buffer.labels]))
 
     def _opened(self, answer: dict[str, Any], *, drained: bool) -> None:
         with self._lock:

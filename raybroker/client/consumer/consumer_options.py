@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from raybroker.client.arguments import check_arguments
 from raybroker.client.options import ReceiverOptions
 from raybroker.client.producer.bodies.body_encoding import check_serializer
+from raybroker.model.affinity import check_labels
 from raybroker.model.batch import Batch
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings.settings import ConfigView
@@ -21,12 +22,13 @@ log = logging.getLogger("raybroker.client")
 class BufferBound(NamedTuple):
     """Bodies in the buffer have at most so many bytes, or its messages cost at most so much; 0: any number.
 
-    ``batch``: they are one batch at a time.
+    ``batch``: they are one batch at a time; ``labels``: at first those that ask for one of these.
     """
 
     nbytes: int = 0
     cost: int = 0
     batch: Batch | None = None
+    labels: tuple[str, ...] = ()
 
 
 ANY_BUFFER: Final = BufferBound()
@@ -115,6 +117,11 @@ def consumer_options(
         ack_timeout_ms=ack_timeout_ms,
         fenced=fenced,
     )
+    labels = check_labels(options.get("labels") or ())
+    if labels and batch is not None:
+        raise ConfigError(
+            "batch= and labels=: a batch is formed of what waits, for whoever asks; leave one of them out"
+        )
     for name in ("prefetch", "threshold", "prefetch_bytes", "prefetch_cost") if batch is not None else ():
         if options.get(name) is not None:
             raise ConfigError(
@@ -150,6 +157,6 @@ def consumer_options(
         explicit=prefetch is not None and not least,
         recalls=recalls,
         fenced=fenced,
-        buffer=BufferBound(buffer_bytes, batch=batch) if prefetch_cost is None else BufferBound(cost=prefetch_cost),
+        buffer=BufferBound(0 if prefetch_cost else buffer_bytes, prefetch_cost or 0, batch, labels),
         shares=recalls and style == "credit" and (bool(least) or (prefetch is None and limit == LIMIT_DEFAULT)),
     )

@@ -194,7 +194,7 @@ class _Worker:
             "prefetch": listener.prefetch,
             "prefetch_cost": listener.prefetch_cost,
             "serializer": listener.serializer,
-            "fenced": listener.fenced,
+            **listener.deliveries._asdict(),
             "batch": listener.batch if isinstance(listener.batch, Batch) else None,
         }
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from raybroker.client.arguments import check_names
 from raybroker.client.consumer.subscriptions import subscription as checked_subscription
@@ -12,11 +12,19 @@ from raybroker.client.destinations import Destination, Queue, destination_of
 from raybroker.client.listener.handler import Retries, check_function, name_of
 from raybroker.client.options import LISTENER, ListenerOptions, with_options
 from raybroker.client.session.opening import topic_of
+from raybroker.model.affinity import check_labels
 from raybroker.model.batch import Batch
 from raybroker.model.errors import ConfigError
 
 BATCH_MAX: Final = 10_000
 CONCURRENCY_MAX: Final = 1_000
+
+
+class DeliveryTerms(NamedTuple):
+    """What its consumers ask for, of each delivery: a fencing number, and that their labels count."""
+
+    fenced: bool = False
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Listener:
     concurrency: int = 1
     serializer: str | None = None
     retries: Retries = field(default_factory=Retries)
-    fenced: bool = False
+    deliveries: DeliveryTerms = DeliveryTerms()  # noqa: RUF009 - a value that nobody changes
     prefetch_cost: int | None = None
 
     def __call__(self, message: Any) -> object:
@@ -81,6 +89,7 @@ def listener(
     concurrency   calls that run at the same time in one instance, each with a session of its own: on threads, or for
                   coroutines on one event loop. 1 to 1000
     retry_on, reject_on, backoff   as for ``consumer.on_message``
+    labels        what its instances have at hand, as for ``session.consumer``
     fenced        messages have fencing numbers, ``Message.fence``
 
     A message is acknowledged when the function returns, or the coroutine it returned has ended. When it raises, that is
@@ -116,6 +125,9 @@ def listener(
                 f"the durable subscription {subscription!r} that is not shared needs client_id=…; or share it:"
                 " shared=True"
             )
+    labels = check_labels(options.get("labels") or ())
+    if labels and isinstance(batch, Batch):
+        raise ConfigError("batch=rb.Batch(…) and labels= do not go together: a batch is formed for whoever asks")
     retries = Retries.checked(options.get("retry_on", ()), options.get("reject_on", ()), options.get("backoff"))
     if concurrency > 1 and where.kind == "topic" and not shared:
         raise ConfigError(
@@ -138,7 +150,7 @@ def listener(
             concurrency,
             options.get("serializer"),
             retries,
-            fenced,
+            DeliveryTerms(fenced, labels),
             options.get("prefetch_cost"),
         )
 

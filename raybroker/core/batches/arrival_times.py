@@ -33,7 +33,7 @@ class ArrivalTimes:
 
     def note(self, next_arrival: int, now_ms: int) -> None:
         """Messages before this place in the order of arrival are here by now."""
-        if next_arrival == self._next:
+        if next_arrival <= self._next:
             return
         if self._next and (not self._times or now_ms >= self._times[-1] + self.apart_ms):
             self._starts.append(self._next)

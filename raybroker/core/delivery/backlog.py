@@ -290,6 +290,16 @@ class Backlog:
         for_him = self._for(selector)
         return self._take_first(for_him, room) if for_him else None
 
+    def take_of(self, buckets: list[Bucket], room: int) -> Run:
+        """The next run of at most ``room`` messages of these buckets, which are of one priority."""
+        if len(buckets) > 1:
+            return self._take_first(buckets, room)
+        run = buckets[0].take_run(room)
+        self.count -= run.mask.bit_count()
+        if not buckets[0]:
+            self._drop(buckets[0])
+        return run
+
     def _for(self, selector: int) -> list[Bucket]:
         """The buckets with the highest priority that there is for a consumer with that selector."""
         for_him = [

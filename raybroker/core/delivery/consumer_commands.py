@@ -64,9 +64,10 @@ def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out:
         name=f"{destination.kind} {destination.name}",
     )
     try:
-        consumer.selector = queue.selector_joins(command.selector)
+        consumer.selector = queue.selector_joins(command.selector, command.attachment, command.labels)
     except Exception:
         queue.consumers.detach(command.attachment)
+        queue.plain.labels_leave(command.attachment)
         raise
     if command.buffer_cost and command.batch is None:
         consumer.bytes = CostWindow(command.buffer_cost, destination.current.glance)
@@ -84,6 +85,7 @@ def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out:
     if queue is None or consumer is None:
         return
     queue.plain.selector_index.leave(consumer.selector)
+    queue.plain.labels_leave(command.attachment)
     queue.plain.weigh(-_weight(consumer.asked))
     begun = list(consumer.settle_tags(1, consumer.begun)) if command.lost and consumer.begun else []
     queue.give_back(_given_up(destination, queue, consumer, command.seen))
@@ -130,7 +132,7 @@ def rank(destination: ServingQueue, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
     attributes, there = destination.policy.attributes, len(queue.consumers.by_attachment)
     dispatching = queue.dispatch_gate.is_open_for(there, attributes, destination.current.now_ms)
-    queue.consumers.lend(attributes.prefetchRecall)
+    queue.consumers.lend("Never" if attributes.affinityKey else attributes.prefetchRecall)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
     queue.consumers.bound(attributes.maxNumMsgs if destination.policy.removing is not None else -1)
 

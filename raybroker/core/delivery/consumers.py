@@ -270,6 +270,11 @@ class Recalling:
         self.nbytes = 0
 
 
+def in_line(consumer: Consumer) -> tuple[int, int]:
+    """Who it is, and what it selects: its attachment and the number of its selector."""
+    return consumer.attachment, consumer.selector
+
+
 class Asks(NamedTuple):
     """What a consumer asks for: a batch by ``rule``, of at most that many messages, of those for its selector."""
 

@@ -9,8 +9,10 @@ The delivery queue returns what it has decided; the destination writes that down
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from raybroker.core.affinity.affinity_pending import AffinityPending
+from raybroker.core.affinity.label_index import LabelIndex
 from raybroker.core.batches.forming import BatchFormer
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
@@ -528,10 +530,11 @@ class DeliveryQueue:
 
     # ---- selectors and time ----------------------------------------------------------------------------------------
 
-    def selector_joins(self, text: str | None) -> int:
-        """A consumer with that selector comes; returns the selector's number."""
+    def selector_joins(self, text: str | None, attachment: int, labels: Sequence[str]) -> int:
+        """A consumer with that selector and these labels comes; returns the selector's number."""
+        labelled = self.plain.labels_join(attachment, labels)
         number, new = self.plain.selector_index.join(text)
-        if new:
+        if new or labelled:
             self.pending.selectors_changed()
         if any(self.plain.backlog.has_unsorted(priority) for priority in range(10)):
             self.plain.unfinished = True
@@ -552,6 +555,8 @@ class DeliveryQueue:
             self._note_arrivals()
         elif self.plain.former is not None:
             self.plain.former = None
+        if self.plain.times is not None:
+            self.plain.times.note(self._arrival, self.step.now_ms)
 
     def _note_arrivals(self) -> None:
         """What came in this step came now; and a batch that is not full has to go some time."""
@@ -581,6 +586,8 @@ class DeliveryQueue:
 def _plain(policy: DestinationPolicy, consumers: Consumers, step: Step) -> PlainPending:
     """Return what messages without units of order wait in: in the order of arrival and priority, or sorted."""
     keys = parse_sort_keys(policy.attributes.destinationKeys)
+    if policy.attributes.affinityKey:
+        return AffinityPending(consumers, LabelIndex(step.peek, policy.attributes.affinityKey), policy, step)
     selector_index = SelectorIndex(step.peek)
     if keys:
         return SortedPending(consumers, selector_index, SortOrder(keys), step)

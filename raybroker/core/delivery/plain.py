@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from raybroker.core.batches.arrival_times import ArrivalTimes
 from raybroker.core.batches.forming import BatchFormer
 from raybroker.core.delivery.backlog import UNSORTED, Backlog
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
@@ -19,7 +20,8 @@ Classify = Callable[[Run], list[tuple[int, int]]]
 class PlainPending:
     """A backlog and the selectors of its consumers. ``unfinished``: a step left work that the next has to go on with.
 
-    ``former``: forms batches, where there are consumers of such.
+    ``former``: forms batches, where there are consumers of such.  ``times``: since when messages wait, where it is by
+    that as well who gets them.
     ``by_keys``: the destination is sorted; ``needs_headers``: by what only the headers of messages say, or a consumer
     has a bound in cost, or batches by what headers say.
 
@@ -33,6 +35,7 @@ class PlainPending:
         "former",
         "needs_headers",
         "selector_index",
+        "times",
         "unfinished",
         "weighing",
     )
@@ -44,6 +47,7 @@ class PlainPending:
         self.consumers = consumers
         self.selector_index = selector_index
         self.former: BatchFormer | None = None
+        self.times: ArrivalTimes | None = None
         self.unfinished = self.by_keys = self.needs_headers = False
         self.weighing = 0
         """Consumers for whom the headers of messages are read."""
@@ -62,6 +66,12 @@ class PlainPending:
     def sorts_by_headers(self) -> bool:
         """Whether the order is by what only the headers say."""
         return False
+
+    def labels_join(self, attachment: int, labels: Iterable[str]) -> bool:
+        """A consumer with these labels comes: whether messages have to be looked at again."""
+        return False
+
+    def labels_leave(self, attachment: int) -> None: ...
 
     def append(self, run: Run, content: Content | None = None) -> None:
         if self.unfinished and self.backlog.has_unsorted(run.priority):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
+from raybroker.core.affinity.affinity_pending import AffinityPending
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -195,10 +196,26 @@ def _against(
 ) -> list[Reason]:
     """What keeps a consumer from a message, which is put to ``found`` as well, of so many consumers."""
     selector = unselected(queue, consumer, queue.held[run.ordinal], run, content)
-    reasons = [selector] if selector is not None else obstacles(queue, consumer)
+    reasons = (
+        [selector] if selector is not None else obstacles(queue, consumer) or _for_later(queue, consumer, run, content)
+    )
     if sum("consumer" in reason.facts for reason in found) < CONSUMERS_MAX:
         found += reasons
     return reasons
+
+
+def _for_later(queue: DeliveryQueue, consumer: Consumer, run: Run, content: Content | None) -> list[Reason]:
+    """Why a consumer with room does not get a message yet: others have what it needs, or a batch is being formed."""
+    plain, now_ms = queue.plain, queue.step.now_ms
+    if isinstance(plain, AffinityPending) and queue.pending is plain and consumer.room() and content is not None:
+        kept_ms = plain.kept_until_ms(run, consumer.attachment, content)
+        if kept_ms > now_ms:
+            key = queue.policy.attributes.affinityKey
+            facts = {"consumer": consumer.attachment, "key": key, "until_ms": kept_ms + queue.step.ahead_ms}
+            text = f"it is for consumers with the label that its property {key} asks for, and for anybody later"
+            return [Reason("affinity", text, facts)]
+    forming = batch_forming(queue, consumer)
+    return [] if forming is None else [forming]
 
 
 def _order(queue: DeliveryQueue, ready: list[Consumer], run: Run) -> list[Reason]:
@@ -211,9 +228,6 @@ def _order(queue: DeliveryQueue, ready: list[Consumer], run: Run) -> list[Reason
         return [Reason("batch_wait", text, {"since_ms": since_ms, "until_ms": until_ms + step.ahead_ms})]
     if isinstance(queue.pending, UnitPending) and run.ordinal > queue.pending.state.unopened.opened:
         return [Reason("behind", "blocks before it are looked at first")]
-    forming = [reason for consumer in ready if (reason := batch_forming(queue, consumer)) is not None]
-    if len(forming) == len(ready):
-        return forming[:CONSUMERS_MAX]
     for consumer in ready:
         first = queue.plain.backlog.first(consumer.selector)
         if first is not None and (first.ordinal, first.mask & -first.mask) != (run.ordinal, run.mask):

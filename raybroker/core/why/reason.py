@@ -27,6 +27,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "sorting": "wait: it is compared with the selectors within some steps",
     "batch_wait": "wait: the batch goes when it is full, or at that time",
     "batch_forming": "wait: the batch goes when it is full, or at that time",
+    "affinity": "wait until then, or attach a consumer with its label",
     "no_consumer": "attach a consumer",
     "ready": "wait: it goes with the next step",
     # ---- of a consumer

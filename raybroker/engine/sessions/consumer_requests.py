@@ -19,6 +19,7 @@ from raybroker.engine.path.overrides import effective_limit
 from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.session import Arguments, Operation, Session
+from raybroker.model.affinity import check_labels
 from raybroker.model.batch import Batch
 from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ProtocolError
@@ -65,6 +66,13 @@ def _batch(args: Arguments) -> Batch | None:
     if not isinstance(said, dict):
         raise ProtocolError("a batch is a mapping of its parameters")
     return Batch.from_arguments(said)
+
+
+def _labels(args: Arguments) -> tuple[str, ...]:
+    said = args.get("labels") or ()
+    if not isinstance(said, list | tuple) or not all(isinstance(label, str) for label in said):
+        raise ProtocolError("labels are texts")
+    return check_labels(said)
 
 
 class ConsumerRequests:
@@ -155,6 +163,7 @@ class ConsumerRequests:
             fenced=bool(args.get("fenced")),
             tunes=limit_max > 0,
             batch=batch,
+            labels=_labels(args),
         )
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.

@@ -261,6 +261,10 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "message is sent, and not when a stored one is moved here from another destination. It may not be less "
             "than maxBytesPerMsg, which counts the body alone.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
+    Setting("affinityWait", "int", 1_000, "destination",
+            "How long a message waits for a consumer with its label, where there is one, before anybody may have it: "
+            "see affinityKey. 0: it does not.",
+            unit="ms", low=0, high=3_600_000, reload=_LIVE),
     Setting("maxCheckpointBytes", "size", 64 * KIB, "destination",
             "Largest checkpoint of a delivery, message.checkpoint(state), as it is encoded; 0: none. All of "
             "a queue or subscription together are in memory, and are at most 256 MiB.",
@@ -443,6 +447,12 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "the property is the smallest. Nothing is reordered inside a unit of order, nor what a consumer has been "
             "sent. Costs about 0.3 KB of memory a message; after a restart the headers of all messages are read "
             "before the first is delivered. Empty: none.", reload="fixed"),
+    Setting("affinityKey", "string", "", "destination",
+            "The property of messages that names what they need at hand, such as a model; consumers say with labels= "
+            "what they have. A message is for those who have it until affinityWait is over, and then for anybody; so "
+            "are at once those whose label nobody has. RAYBROKER_NODE is the node of a body that was sent with "
+            "rb.ref; consumers in Ray have their node among their labels. Nothing is recalled for idle consumers "
+            "then, and units of order go before it. Empty: none.", reload="fixed"),
     Setting("unitOfWorkHandlingPolicy", "enum", "PassThrough", "destination",
             "SingleMessageDelivery: messages with the property JMS_BEA_UnitOfWork are held until their unit is "
             "complete, and received as one message with the list of their bodies. PassThrough: the properties mean "

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
 
 from raybroker.model import causes
+from raybroker.model.affinity import check_affinity_key
 from raybroker.model.copies import check_copies, check_replicas
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
@@ -126,6 +127,7 @@ class DestinationAttributes:
     maxTotalMsgBytes: int = UNLIMITED
     maxBytesPerMsg: int = UNLIMITED
     maximumMessageSize: int = UNLIMITED
+    affinityWait: int = 1000
     maxCheckpointBytes: int = 65536
     messagesHigh: int = UNLIMITED
     messagesLow: int = UNLIMITED
@@ -170,6 +172,7 @@ class DestinationAttributes:
     resetDeliveryCountOnForward: bool = True
     forwardingPolicy: str = "Replicated"
     destinationKeys: str = ""
+    affinityKey: str = ""
     unitOfWorkHandlingPolicy: str = "PassThrough"
     incompleteWorkExpirationTime: int = UNLIMITED
     maxNumSchedules: int = 100
@@ -352,6 +355,12 @@ def _overridden(
         _check_error_destination(queue, "errorDestinationByCause")
     if found.destinationKeys:
         parse_sort_keys(found.destinationKeys)
+    if found.affinityKey:
+        check_affinity_key(found.affinityKey)
+        if found.destinationKeys:
+            raise ConfigError(
+                "affinityKey and destinationKeys exclude each other: a sorted destination has one order; choose one"
+            )
     if found.duplicateWindowMs and found.unitOfOrderRouting == "PathService":
         raise ConfigError(
             "duplicateWindowMs and unitOfOrderRouting=PathService exclude each other: a unit that is used again may go"

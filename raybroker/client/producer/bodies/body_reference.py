@@ -11,6 +11,7 @@ from typing import Any
 
 from raybroker.client.connection.shared_body import SHARED, ReferredBody, SharedObjects
 from raybroker.content.scattered import bytes_in, parts_of, shared_form, size_of_parts
+from raybroker.model.affinity import NODE
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
 from raybroker.model.settings.settings import ConfigView
 
@@ -68,7 +69,8 @@ def given_by_reference(
     shared = objects.share(form)
     if shared is None:
         return value, properties
-    return ReferredBody(objects, shared, kind, size_of_parts(parts)), {**(properties or {}), SHARED: shared.key}
+    where = {SHARED: shared.key, NODE: objects.node} if objects.node else {SHARED: shared.key}
+    return ReferredBody(objects, shared, kind, size_of_parts(parts)), {**(properties or {}), **where}
 
 
 def is_shareable(value: Any) -> bool:
