@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 """How long the whole may take."""
 
 
-class Worker:
+class ModelWorker:
     """Has one model at a time. ``loads``: how often it had to load one."""
 
     def __init__(self, connection: Any, queue: str, model: str) -> None:
@@ -45,7 +45,7 @@ class Worker:
 def serve(connection: Any, queue: str, requests: int, models: int) -> tuple[int, int]:
     """Answers all requests; returns how many these were, and how often a model was loaded."""
     names = [f"model-{number}" for number in range(models)]
-    workers = [Worker(connection, queue, name) for name in names]
+    workers = [ModelWorker(connection, queue, name) for name in names]
     producer = connection.session().producer(queue)
     for number in range(requests):
         producer.send(number, {"model": names[number * 7 // 3 % models]}, persistent=False)

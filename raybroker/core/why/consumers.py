@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybroker.core.affinity.affinity_pending import AffinityPending
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.consumers import Consumer
@@ -53,6 +54,20 @@ def batch_forming(queue: DeliveryQueue, consumer: Consumer) -> Reason | None:
     return _of(
         consumer, "batch_forming", f"{text}; what there is goes {rule.deadline_s:g} s after its oldest came", **facts
     )
+
+
+def for_later(queue: DeliveryQueue, consumer: Consumer, run: Run, content: Content | None) -> list[Reason]:
+    """Why a consumer with room does not get a message yet: others have what it needs, or a batch is being formed."""
+    plain, now_ms = queue.plain, queue.step.now_ms
+    if isinstance(plain, AffinityPending) and queue.pending is plain and consumer.room() and content is not None:
+        kept_ms = plain.kept_until_ms(run, consumer.attachment, content)
+        if kept_ms > now_ms:
+            key = queue.policy.attributes.affinityKey
+            facts = {"consumer": consumer.attachment, "key": key, "until_ms": kept_ms + queue.step.ahead_ms}
+            text = f"it is for consumers with the label that its property {key} asks for, and for anybody later"
+            return [Reason("affinity", text, facts)]
+    forming = batch_forming(queue, consumer)
+    return [] if forming is None else [forming]
 
 
 def _of(consumer: Consumer, code: str, text: str, **facts: object) -> Reason:

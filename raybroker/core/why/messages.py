@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from raybroker.core.affinity.affinity_pending import AffinityPending
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -17,7 +16,7 @@ from raybroker.core.selector.content import Content
 from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 from raybroker.core.unit_of_order.unit_pending import UnitPending
-from raybroker.core.why.consumers import batch_forming, obstacles, unselected
+from raybroker.core.why.consumers import for_later, obstacles, unselected
 from raybroker.core.why.pauses import consumption_paused, insertion_paused
 from raybroker.core.why.place import Place, place_of, unit_of
 from raybroker.core.why.reason import Reason
@@ -197,25 +196,11 @@ def _against(
     """What keeps a consumer from a message, which is put to ``found`` as well, of so many consumers."""
     selector = unselected(queue, consumer, queue.held[run.ordinal], run, content)
     reasons = (
-        [selector] if selector is not None else obstacles(queue, consumer) or _for_later(queue, consumer, run, content)
+        [selector] if selector is not None else obstacles(queue, consumer) or for_later(queue, consumer, run, content)
     )
     if sum("consumer" in reason.facts for reason in found) < CONSUMERS_MAX:
         found += reasons
     return reasons
-
-
-def _for_later(queue: DeliveryQueue, consumer: Consumer, run: Run, content: Content | None) -> list[Reason]:
-    """Why a consumer with room does not get a message yet: others have what it needs, or a batch is being formed."""
-    plain, now_ms = queue.plain, queue.step.now_ms
-    if isinstance(plain, AffinityPending) and queue.pending is plain and consumer.room() and content is not None:
-        kept_ms = plain.kept_until_ms(run, consumer.attachment, content)
-        if kept_ms > now_ms:
-            key = queue.policy.attributes.affinityKey
-            facts = {"consumer": consumer.attachment, "key": key, "until_ms": kept_ms + queue.step.ahead_ms}
-            text = f"it is for consumers with the label that its property {key} asks for, and for anybody later"
-            return [Reason("affinity", text, facts)]
-    forming = batch_forming(queue, consumer)
-    return [] if forming is None else [forming]
 
 
 def _order(queue: DeliveryQueue, ready: list[Consumer], run: Run) -> list[Reason]:
