@@ -2,8 +2,8 @@
 
     java/          Qpid JMS: JORAM's tests of JMS (``joram``), a list of cases of our own (``cases``), compiled from one
                    source for javax.jms and for jakarta.jms, load while brokers are killed (``kills``), objects that
-                   are looked up (``lookup``), throughput (``speed``), and the reference, which is another broker,
-                   embedded (``reference``)
+                   are looked up (``lookup``), a broker of a cluster that ends (``elsewhere``), throughput (``speed``),
+                   and the reference, which is another broker, embedded (``reference``)
     clients/       Qpid Proton in Python, rhea in JavaScript, go-amqp in Go
     building.py    fetches and compiles what they need, into a folder outside the checkout
     server.py      the broker that they speak to, raybroker or the reference, as a process of its own

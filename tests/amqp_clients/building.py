@@ -30,7 +30,7 @@ COPYING: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-de
 SHORT_PROGRAM: Final = ("-XX:TieredStopAtLevel=1", "-Xmx512m")
 """For Java: what its second compiler gains, a short program never gains back."""
 CLASSES: Final = {
-    "javax": ("common", "cases", "joram", "kills", "lookup", "speed"),
+    "javax": ("common", "cases", "joram", "kills", "lookup", "speed", "elsewhere"),
     "jakarta": ("common", "cases"),
     "artemis": ("reference",),
 }

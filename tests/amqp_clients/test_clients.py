@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests import program
 from tests.amqp_clients import building, programs
 from tests.amqp_clients.kills import killed, wrong
 from tests.amqp_clients.server import Server
+from tests.contracts.test_gateway_cluster import PASSWORD, Gateways
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
@@ -49,6 +51,28 @@ def test_nothing_confirmed_is_lost_when_the_broker_is_killed(folder: Path) -> No
     with Server("raybroker", folder) as server:
         history = killed(server, KILLS, random.Random(5))
     assert not wrong(history, KILLS), wrong(history, KILLS)
+
+
+def test_a_client_goes_on_at_another_broker_that_it_was_told_of(tmp_path: Path) -> None:
+    """Its URL names one broker alone, which ends."""
+    with ExitStack() as opened:
+        gateways = Gateways(tmp_path, opened)
+        ports = {name: gateways.port(name, "amqp") for name in gateways.rig.brokers}
+        url = f"failover:(amqp://127.0.0.1:{ports['b1']})?failover.initialReconnectDelay=0&failover.reconnectDelay=50"
+        command = building.java("javax", "elsewhere.Elsewhere", url, "ann", PASSWORD, "elsewhere")
+        client = opened.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        opened.callback(client.kill)
+        assert client.stdin is not None
+        assert client.stdout is not None
+        assert int(client.stdout.readline()) == ports["b1"]
+        gateways.rig.kill("b1")
+        client.stdin.write("\n")
+        client.stdin.flush()
+        port, text = client.stdout.readline().split()
+        assert int(port) in {ports["b2"], ports["b3"]}
+        assert text == "after"
 
 
 def test_a_java_program_looks_up_what_an_administrator_has_written(server: Server, tmp_path: Path) -> None:
