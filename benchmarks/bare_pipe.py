@@ -84,7 +84,7 @@ def _listen() -> socket.socket:
     return server
 
 
-def _dial(port: int) -> socket.socket:
+def dial(port: int) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -169,7 +169,7 @@ class _Journal:
         os.close(self._fd)
 
 
-def _middle(job: Any, pipe: Pipe, folder: str) -> dict[str, float]:
+def run_middle(job: Any, pipe: Pipe, folder: str) -> dict[str, float]:
     """The process between the two: stores, acknowledges, forwards."""
     with _listen() as server:
         job.ready(server.getsockname()[1])
@@ -248,7 +248,7 @@ def _threads(frames: _Frames, journal: _Journal, producer: socket.socket, consum
 
 
 def _producer(job: Any, pipe: Pipe, port: int) -> dict[str, float]:
-    sock = _dial(port)
+    sock = dial(port)
     sock.sendall(b"P")
     assert sock.recv(1) == b"G"
     bodies = [bytes([i & 255]) * pipe.size_bytes for i in range(pipe.batch + 64)]
@@ -268,8 +268,8 @@ def _producer(job: Any, pipe: Pipe, port: int) -> dict[str, float]:
     return {"began_ns": began, "ended_ns": time.monotonic_ns()}
 
 
-def _consumer(job: Any, pipe: Pipe, port: int) -> dict[str, float]:
-    sock = _dial(port)
+def run_consumer(job: Any, pipe: Pipe, port: int) -> dict[str, float]:
+    sock = dial(port)
     sock.sendall(b"C")
     frames = _Frames(sock, pipe.frame_bytes)
     job.ready()
@@ -290,9 +290,9 @@ def _consumer(job: Any, pipe: Pipe, port: int) -> dict[str, float]:
 def run_pipe(pipe: Pipe, folder: Path) -> PipeResult:
     """One run in three fresh processes; the file lies in ``folder`` and is removed."""
     with Team() as team:
-        middle = team.start(_middle, pipe, str(folder))
+        middle = team.start(run_middle, pipe, str(folder))
         port = middle.wait_ready()
-        consumer = team.start(_consumer, pipe, port)
+        consumer = team.start(run_consumer, pipe, port)
         producer = team.start(_producer, pipe, port)
         middle.go()
         consumer.wait_ready()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from raybroker.client.producer.tracing import TracedSend
+from raybroker.wire.native import frames as wire
 
 PARTS: Final = (
     ("pack", "client: from the call to the frame"),
@@ -26,6 +27,11 @@ PARTS: Final = (
     ("ways", "there and back: the host has another clock"),
 )
 """Key and title of each part, in order of time; the last one stands in the place of ``there`` and ``back``."""
+EVENTS: Final = (
+    ("collected", "the host's garbage collector ran", wire.COLLECTED),
+    ("elsewhere", "committed in the host's other thread", wire.ELSEWHERE),
+)
+"""Key, title and bit of what may happen to a send beside its parts."""
 SENDS_MAX: Final = 500_000
 """Sends of a run whose parts are kept; further ones are counted."""
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 100.0)
@@ -38,9 +44,10 @@ _NS_MAX: Final = 2**32 - 1
 class Timeline:
     """The parts of traced sends. ``untraced``: sends that the host told nothing of, and those beyond SENDS_MAX."""
 
-    __slots__ = ("_columns", "untraced")
+    __slots__ = ("_columns", "_events", "untraced")
 
     def __init__(self) -> None:
+        self._events = array("I")
         self._columns = [array("I") for _ in PARTS]
         self.untraced = 0
 
@@ -52,12 +59,14 @@ class Timeline:
         if send is None or len(self) >= SENDS_MAX:
             self.untraced += 1
             return
+        self._events.append(send.host.events & _NS_MAX)
         for column, value in zip(self._columns, parts_of(called_ns, returned_ns, send), strict=True):
             column.append(min(max(value, 0), _NS_MAX))
 
     def merge(self, other: Timeline) -> None:
         """Add the sends of another one."""
         room = SENDS_MAX - len(self)
+        self._events.extend(other._events[:room])
         for column, more in zip(self._columns, other._columns, strict=True):
             column.extend(more[:room])
         self.untraced += other.untraced + max(len(other) - room, 0)
@@ -69,6 +78,7 @@ class Timeline:
             "sends": len(self),
             "untraced": self.untraced,
             "parts": {key: dict(zip(_COLUMNS, values, strict=True)) for key, _, values in rows},
+            "events": {key: {"of_all": of_all, "of_slowest": slow} for key, _, of_all, slow in self._happened()},
         }
 
     def lines(self) -> list[str]:
@@ -79,14 +89,34 @@ class Timeline:
         lines.append(f"{'µs':42s}" + "".join(f"{name:>10s}" for name in _COLUMNS))
         for _, title, values in self._rows():
             lines.append(f"{title:42s}" + "".join(f"{value:>10.1f}" for value in values))
+        for _, title, of_all, of_slowest in self._happened():
+            lines.append(f"{title}: with {of_all:.1%} of all sends, {of_slowest:.1%} of the slowest")
         return lines
+
+    def _slowest(self, wholes: Sequence[int]) -> list[int]:
+        """The indexes of the slowest sends, those of SLOWEST."""
+        return sorted(range(len(wholes)), key=wholes.__getitem__)[-max(1, round(len(wholes) * SLOWEST)) :]
+
+    def _wholes(self) -> list[int]:
+        return [sum(values) for values in zip(*self._columns, strict=True)]
+
+    def _happened(self) -> list[tuple[str, str, float, float]]:
+        """(key, title, part of all sends, part of the slowest) of each event that was there."""
+        if not any(self._events):
+            return []
+        slow = self._slowest(self._wholes())
+        counts = [
+            (key, title, sum(1 for seen in self._events if seen & bit), sum(1 for i in slow if self._events[i] & bit))
+            for key, title, bit in EVENTS
+        ]
+        return [(key, title, count / len(self), at / len(slow)) for key, title, count, at in counts if count]
 
     def _rows(self) -> list[tuple[str, str, list[float]]]:
         """(key, title, values) of each part that any send has, and of the whole."""
         if not len(self):
             return []
-        wholes = [sum(values) for values in zip(*self._columns, strict=True)]
-        slow = sorted(range(len(wholes)), key=wholes.__getitem__)[-max(1, round(len(wholes) * SLOWEST)) :]
+        wholes = self._wholes()
+        slow = self._slowest(wholes)
         rows = [
             (key, title, _figures(column, slow))
             for (key, title), column in zip(PARTS, self._columns, strict=True)

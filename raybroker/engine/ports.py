@@ -209,12 +209,14 @@ class Worker(Protocol):
 
 
 class CommitStamps:
-    """The times when the commit of a batch began and ended, monotonic; 0: not yet. ``sync_ns``: what its sync took."""
+    """The times when the commit of a batch began and ended, monotonic; 0: not yet. ``sync_ns``: what its sync took;
+    ``elsewhere``: another thread than the engine's did it."""
 
-    __slots__ = ("began_ns", "ended_ns", "sync_ns")
+    __slots__ = ("began_ns", "elsewhere", "ended_ns", "sync_ns")
 
     def __init__(self) -> None:
         self.began_ns = self.ended_ns = self.sync_ns = 0
+        self.elsewhere = False
 
 
 class Committer(Protocol):

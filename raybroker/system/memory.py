@@ -52,3 +52,8 @@ def give_back_memory(*, thorough: bool) -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
         return
+
+
+def collections() -> int:
+    """Return how often the garbage collector has run in this process."""
+    return sum(generation["collections"] for generation in gc.get_stats())

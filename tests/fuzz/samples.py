@@ -109,7 +109,7 @@ sends_large = st.tuples(u32, u64, u32, u32, fronts()).map(
     lambda f: _sample("SendLarge", f, _joined(wire.send_large(*f)))
 )
 sends_traced = st.tuples(u32, u64, blocks()).map(lambda f: _sample("SendTraced", f, _joined(wire.send_traced(*f))))
-traceds = st.tuples(u32, *[u64] * 8).map(lambda f: _sample("Traced", f, wire.traced(wire.TracedFrame(*f))))
+traceds = st.tuples(u32, *[u64] * 9).map(lambda f: _sample("Traced", f, wire.traced(wire.TracedFrame(*f))))
 sents = st.tuples(u32, u64, u32).map(lambda f: _sample("Sent", f, wire.sent([f])))
 refusals = st.tuples(u32, u64, u32, rows).map(lambda f: _sample("Refused", f, wire.refused(*f)))
 delivers = st.tuples(u32, u64, u64, u32, picked()).map(

@@ -52,6 +52,7 @@ INLINE_TRIAL_EVERY: Final = 256
 SLOW_S: Final = 1.0
 """A commit that takes longer is counted as slow, and told to the log."""
 SLOW_NS: Final = int(SLOW_S * 1e9)
+THREAD_NAME: Final = "raybroker-commit"
 NOTED_MAX: Final = 256
 """Commits that are noted before their figures are put into histograms."""
 
@@ -230,6 +231,7 @@ class MeasuredStore:
             stamps = self.stamps.pop(done, None)
             if stamps is not None and written:
                 stamps.began_ns, stamps.ended_ns = ended_ns - self.last_ns, ended_ns
+                stamps.elsewhere = threading.current_thread().name == THREAD_NAME
                 stamps.sync_ns = min(self._store.stats().sync_ns_last, self.last_ns)
 
     def note_durable(self) -> None:
@@ -370,7 +372,7 @@ class ThreadCommitter:
         self._dead = False
         self.overloaded = False
         self.pending_bytes = 0
-        self._thread = threading.Thread(target=self._guarded, name="raybroker-commit", daemon=True)
+        self._thread = threading.Thread(target=self._guarded, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
     @property

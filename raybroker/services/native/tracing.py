@@ -11,7 +11,8 @@ from typing import Final
 
 from raybroker.engine.ports import CommitStamps, Committer
 from raybroker.system.clock import monotonic_clock
-from raybroker.wire.native.frames import SendTracedFrame, TracedFrame
+from raybroker.system.memory import collections
+from raybroker.wire.native.frames import COLLECTED, ELSEWHERE, SendTracedFrame, TracedFrame
 
 TRACES_MAX: Final = 1_024
 """Traced sends of a host that are not confirmed; one more goes its way as any other, and is not told of."""
@@ -22,9 +23,10 @@ Key = tuple[object, int, int]
 class SendTrace:
     """One traced send."""
 
-    __slots__ = ("commit", "decided_ns", "read_ns")
+    __slots__ = ("collections", "commit", "decided_ns", "read_ns")
 
     def __init__(self, read_ns: int) -> None:
+        self.collections = collections()
         self.read_ns = self.decided_ns = read_ns
         self.commit = CommitStamps()
 
@@ -64,6 +66,9 @@ class SendTraces:
         if trace is None:
             return None
         commit = trace.commit
+        events = COLLECTED if collections() != trace.collections else 0
+        if commit.elsewhere:
+            events |= ELSEWHERE
         return TracedFrame(
             handle,
             first_seq,
@@ -74,6 +79,7 @@ class SendTraces:
             commit.ended_ns,
             commit.sync_ns,
             now_ns,
+            events,
         )
 
     def drop_connection(self, connection: object) -> None:

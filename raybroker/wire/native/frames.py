@@ -57,7 +57,9 @@ BEGUN_BODY: Final = struct.Struct("<IQQ")
 EXTEND_HEAD: Final = struct.Struct("<IQ")
 RANGE: Final = struct.Struct("<QQ")
 MARK_BODY: Final = struct.Struct("<IQQQ")
-TRACED_BODY: Final = struct.Struct("<I8Q")
+TRACED_BODY: Final = struct.Struct("<I9Q")
+COLLECTED, ELSEWHERE = 1, 2
+"""Events of a traced send: the garbage collector of the host ran meanwhile; it was committed in another thread."""
 ACKED_BODY: Final = struct.Struct("<II")
 CREDIT_BODY: Final = struct.Struct("<IQi")
 DRAIN_BODY: Final = struct.Struct("<IQI")
@@ -133,6 +135,7 @@ class TracedFrame(NamedTuple):
     commit_ns     its commit began, and ``committed_ns`` it was over; 0: nothing of it was stored
     sync_ns       the time that the sync of that commit took
     confirmed_ns  the confirmation was written
+    events        what else happened meanwhile: COLLECTED, ELSEWHERE
     """
 
     handle: int
@@ -144,6 +147,7 @@ class TracedFrame(NamedTuple):
     committed_ns: int
     sync_ns: int
     confirmed_ns: int
+    events: int
 
 
 class SendLargeFrame(NamedTuple):

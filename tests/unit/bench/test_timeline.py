@@ -18,11 +18,13 @@ from raybroker.wire.native import frames as wire
 KEYS = [key for key, _ in PARTS]
 
 
-def traced(*, same_clock: bool = True, offset_ns: int = 0, stored: bool = True, slow_ns: int = 0) -> TracedSend:
+def traced(
+    *, same_clock: bool = True, offset_ns: int = 0, stored: bool = True, slow_ns: int = 0, events: int = 0
+) -> TracedSend:
     """A send that was called at 0; ``slow_ns``: of a sync that took so much longer."""
     o, late = offset_ns, offset_ns + slow_ns
     commit = (o + 500, late + 900, 300 + slow_ns) if stored else (0, 0, 0)
-    host = wire.TracedFrame(1, 7, 0, o + 200, o + 400, *commit, confirmed_ns=late + 1000)
+    host = wire.TracedFrame(1, 7, 0, o + 200, o + 400, *commit, confirmed_ns=late + 1000, events=events)
     return TracedSend(100, 1100 + slow_ns, host, same_clock)
 
 
@@ -46,7 +48,8 @@ def test_means_and_the_slowest_add_up_and_show_which_part_was_slow() -> None:
     timeline = Timeline()
     for number in range(200):
         slow_ns = 1_000_000 if number % 100 == 50 else 0
-        timeline.record(0, 1250 + slow_ns, traced(slow_ns=slow_ns))
+        events = wire.COLLECTED if number in {50, 51} else 0
+        timeline.record(0, 1250 + slow_ns, traced(slow_ns=slow_ns, events=events))
     timeline.record(0, 1, None)
     found = timeline.to_json()
     assert (found["sends"], found["untraced"]) == (200, 1)
@@ -56,7 +59,8 @@ def test_means_and_the_slowest_add_up_and_show_which_part_was_slow() -> None:
     assert found["parts"]["sync"]["slowest"] == pytest.approx(1000.3, abs=0.1)
     assert found["parts"]["sync"]["p50"] == pytest.approx(0.3)
     assert "ways" not in found["parts"], "a part that no send has is not shown"
-    assert len(timeline.lines()) == 2 + len(found["parts"]) + 1
+    assert found["events"] == {"collected": {"of_all": 0.01, "of_slowest": 0.5}}
+    assert len(timeline.lines()) == 2 + len(found["parts"]) + 1 + 1
 
 
 def test_what_is_kept_is_bounded_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +72,7 @@ def test_what_is_kept_is_bounded_and_the_rest_is_counted(monkeypatch: pytest.Mon
     one.merge(other)
     one.record(0, 1250, traced())
     assert (len(one), one.untraced) == (3, 2)
-    assert Timeline().to_json() == {"sends": 0, "untraced": 0, "parts": {}}
+    assert Timeline().to_json() == {"sends": 0, "untraced": 0, "parts": {}, "events": {}}
 
 
 def test_a_trace_tells_of_the_last_send_once_and_of_no_other() -> None:

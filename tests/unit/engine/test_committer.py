@@ -420,6 +420,7 @@ def test_the_batch_that_is_traced_is_stamped_and_no_other(nbytes: int, thread: s
         engine.committer.trace(stamps)
         assert engine.commits(nbytes) == thread
         assert (stamps.began_ns, stamps.ended_ns, stamps.sync_ns) == (before, before + 50 * US, 20 * US)
+        assert stamps.elsewhere is (thread == "own")
         engine.commits(SMALL)
         assert stamps.ended_ns == before + 50 * US
         nothing = CommitStamps()
