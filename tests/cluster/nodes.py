@@ -20,13 +20,13 @@ OBJECT_STORE_BYTES = 80_000_000
 
 
 class Nodes:
-    """``address``: of the Ray."""
+    """``address``: of the Ray; ``cpus``: of each node but the head, for tasks."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, cpus: int = 0) -> None:
         from ray.cluster_utils import Cluster
 
         common = {"num_cpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
-        self._common = common
+        self._common = {**common, "num_cpus": cpus}
         self._cluster = Cluster(initialize_head=True, head_node_args=common)
         self._nodes: list[Any] = []
         for _ in range(count):
@@ -39,6 +39,11 @@ class Nodes:
         node = self._cluster.add_node(resources={"broker": 1}, wait=wait, **self._common)
         self._nodes.append(node)
         return str(node.node_id)
+
+    @property
+    def ids(self) -> list[str]:
+        """The nodes but the head."""
+        return [str(node.node_id) for node in self._nodes]
 
     def raylet(self, node: str) -> int:
         """The process id of a node's raylet."""
@@ -86,13 +91,13 @@ def _below(top: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running_nodes(count: int) -> Iterator[Nodes]:
-    """A Ray of a head and ``count`` nodes while the block runs; this process is its driver."""
+def running_nodes(count: int, cpus: int = 0) -> Iterator[Nodes]:
+    """A Ray of a head and ``count`` nodes with so many CPUs while the block runs; this process is its driver."""
     made = rays.folder()
     import ray
 
     start: Callable[..., Any] = getattr(ray, "init_of_ray", ray.init)
-    nodes = Nodes(count)
+    nodes = Nodes(count, cpus)
     try:
         start(address=nodes.address, namespace="tests", log_to_driver=False, logging_level=logging.ERROR)
         yield nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 import raybroker as rb
 from raybroker.errors import IllegalStateError
 from tests.cluster.load import until as wait_until
+from tests.cluster.task_kills import Account, held_until, killing
 from tests.contracts.handles import state_of, until
 
 MESSAGES = 300
@@ -166,6 +168,39 @@ def test_a_write_task_that_dies_on_its_way_stores_each_row_once(
     ray.data.range(1000, override_num_blocks=1).write_datasink(sink)  # Another execution is another write.
     assert len(bodies()) == MESSAGES + 5000
     assert list(bodies("raybroker-written")) == []
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.long)])
+def test_reads_and_writes_lose_and_double_nothing_while_tasks_are_killed(
+    cluster: Any, tmp_path: Path, rounds: int
+) -> None:
+    import ray.data
+
+    rng, account = random.Random(rounds), Account()
+    with rb.connect() as connection:
+        connection.admin().create_destination("queue", "total", hosting="shared")
+        for number in range(rounds):
+            values = range(number * MESSAGES, (number + 1) * MESSAGES)
+            for step in ("write", "read"):
+                folder = tmp_path / f"{step}{number}"
+                folder.mkdir()
+                held = held_until(folder, kills=2)
+                with killing(folder, 2, rng):
+                    if step == "write":
+                        rows = ray.data.range(MESSAGES, override_num_blocks=3)
+                        rows = rows.map_batches(lambda batch, first=values.start: {"id": batch["id"] + first})
+                        account.sends(values)
+                        rb.data.write_queue(rows.map_batches(held), "total", body_column="id")
+                        account.sent(values)
+                    else:
+                        read = rb.data.read_queue("total", tasks=2, batch=20, idle_s=2.0).map_batches(held)
+                        account.took((row["body"], row["redelivered"]) for row in read.take_all())
+                assert len(list(folder.iterdir())) == 2, "tasks were killed"
+        assert state_of(connection, "total")["messages"] == 0
+        connection.admin().destroy_destination("queue", "total")
+    verdict = account.verdict()
+    assert verdict.valid, verdict
+    assert (account.unflagged, verdict.duplicated, verdict.recovered) == ([], {}, {})
 
 
 @pytest.mark.long

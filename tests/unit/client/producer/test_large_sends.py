@@ -6,16 +6,27 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 
+from raybroker.client.connection.shared_body import ReferredBody, SharedObject, SharedObjects
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.destinations import Destination, Queue
 from raybroker.client.producer.bodies.large_sends import AHEAD, LargeSends
 from raybroker.client.producer.producer_state import ProducerState, SendBatch, Shared
+from raybroker.content.scattered import parts_of, size_of_parts
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES, PIECE_BYTES, pieces_of
-from raybroker.model.errors import BrokerError, ConnectionLostError, StoreFullError
+from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    IllegalStateError,
+    MessageTooLargeError,
+    StoreFullError,
+)
 
 DATA = bytes(range(256)) * 5000
 QUEUE: Destination = Queue("q")
@@ -280,5 +291,95 @@ def test_a_host_that_takes_no_pieces_gets_the_block_as_it_is() -> None:
         rig.channel.pieces = True
         assert not rig.part.send_in_pieces(rig.channel, 3, rig.batch(b"small"))
         assert not rig.part.under_way(rig.channel)
+
+    run(work)
+
+
+# ---- bodies by reference ---------------------------------------------------------------------------------------------
+
+
+class Objects:
+    """An object store. ``failure``: of what gives a reference to a host."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, int, bool]] = []
+        self.failure: BrokerError | None = None
+
+    async def give(self, shared: SharedObject, host: str, nbytes: int, persistent: bool) -> str:
+        if self.failure is not None:
+            raise self.failure
+        self.given.append((host, nbytes, persistent))
+        return "token"
+
+    def resolve(self, held: Any) -> Any:
+        return held
+
+
+ARRAY = numpy.arange(200_000)
+
+
+def referred(rig: Rig, objects: Any, nbytes: int = 0) -> SendBatch:
+    """A batch with a body by reference; ``nbytes``: what it says to have."""
+    kind, parts = parts_of(ARRAY)
+    store = SharedObjects(objects.give, objects.give, objects.give, objects.resolve)
+    body: Any = ReferredBody(store, SharedObject("b1/key", ARRAY), kind, nbytes or size_of_parts(parts))
+    rig.channel.place = SimpleNamespace(key="b1/h1@127.0.0.1:5")
+    return rig.batch(body)
+
+
+def test_a_reference_is_given_to_the_process_of_the_host_and_its_token_told() -> None:
+    async def work(rig: Rig) -> None:
+        objects = Objects()
+        batch = referred(rig, objects)
+        assert batch.large is not None
+        assert rig.part.send_in_pieces(rig.channel, 3, batch)
+        await turns()
+        (asked,) = await rig.channel.answer()
+        size = batch.large.nbytes
+        assert objects.given == [("b1/h1", size, batch.shared.persistent)]
+        assert asked == (
+            "refer_body",
+            {
+                "body": 1, "bytes": size, "token": "token", "headers": 0, "type": "queue", "name": "q",
+                "persistent": batch.shared.persistent,
+            },
+        )  # fmt: skip
+        assert len(rig.channel.written) == 1
+
+    run(work)
+
+
+def test_a_reference_that_cannot_be_given_or_is_not_taken_goes_in_pieces() -> None:
+    async def work(rig: Rig) -> None:
+        for given in (False, True):
+            objects = Objects()
+            objects.failure = None if given else BrokerError("the actor is gone")
+            batch = referred(rig, objects)
+            assert batch.large is not None
+            rig.part.send_in_pieces(rig.channel, 3, batch)
+            await turns()
+            if given:
+                op, _, future = rig.channel.asked.pop(0)
+                assert op == "refer_body"
+                future.set_exception(IllegalStateError("this host takes no bodies by reference"))
+                await turns()
+            ops = [op for op, _ in await rig.channel.answer()]
+            assert ops == ["begin_body", *["body_piece"] * pieces_of(batch.large.nbytes)]
+
+    run(work)
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_one_that_is_too_large_for_that_is_refused(pieces: bool) -> None:
+    async def work(rig: Rig) -> None:
+        rig.channel.pieces = pieces
+        objects = Objects()
+        objects.failure = BrokerError("the actor is gone")
+        assert rig.part.send_in_pieces(rig.channel, 3, referred(rig, objects, MESSAGE_BYTES_MAX + 1))
+        await turns()
+        error = rig.waiter.exception(5)
+        assert isinstance(error, MessageTooLargeError)
+        assert ("the actor is gone" if pieces else "keeps no bodies in files") in str(error)
+        assert rig.channel.asked == []
 
     run(work)
