@@ -89,7 +89,7 @@ def decide(twin: Twin, command: cmd.Decide, out: Outcome) -> Effects:
                 twin.release(key)
         arrive(twin, {key: queues for key, queues in claims.items() if queues})
     for (number, key), state in staged.states.items():
-        consuming.keep_state(twin, twin.queues[number], key, state)
+        consuming.keep_state(twin, twin.queues[number], key, state, out)
     for number, key in staged.acks:
         twin.settle(twin.queues[number], key)
     return {}

@@ -177,13 +177,14 @@ def checkpoint(twin: Twin, command: cmd.Checkpoint, out: Outcome) -> Effects:
     assert found is not None, "a checkpoint of nobody is kept"
     queue, holder = found
     assert command.tag in holder.unsettled, "a checkpoint is kept of a message that its consumer does not hold"
-    keep_state(twin, queue, holder.unsettled[command.tag], command.state)
+    keep_state(twin, queue, holder.unsettled[command.tag], command.state, out)
     return {CheckpointKept: [CheckpointKept(command.attachment, command.request)]}
 
 
-def keep_state(twin: Twin, queue: TwinDeliveryQueue, key: int, state: bytes) -> None:
+def keep_state(twin: Twin, queue: TwinDeliveryQueue, key: int, state: bytes, out: Outcome) -> None:
     queue.items[key].state = state
     if queue.durable and key >> INDEX_BITS in twin.stored:
+        assert any(entry.meta.endswith(state) for entry in out.records), "a checkpoint is not written down"
         twin.delta.add("checkpoint", queue.number, key, state)
 
 
