@@ -380,7 +380,7 @@ class CopiedLogs:
             log.warning("[B2207] %s %s: to %s copy %s: %s", *placed.key, *step, said)
         elif ids != placed.ids and set(row["voters"]) == set(ids):
             placed = PlacedLog(placed.key, placed.log, placed.brokers, ids, placed.min_in_sync)
-            await self._propose(Change(COPIES.make, placed.key, placed.attributes()))
+            await self._propose(Change(COPIES.change, placed.key, placed.attributes()))
 
     # ---- secrets, and copies that nobody wants any more
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from raybroker.broker.cluster.broker_calls import BrokerCalls
@@ -16,7 +17,13 @@ from raybroker.cluster.replicas.replica_placement import peers_of
 from raybroker.hosting.host_port import Row
 from raybroker.model.definitions.kinds.destination import DESTINATION
 from raybroker.model.definitions.kinds.table import COPIES
-from raybroker.model.errors import BrokerError, ConfigError, NotSupportedError, RequestTimeoutError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    InvalidDestinationError,
+    NotSupportedError,
+    RequestTimeoutError,
+)
 from raybroker.system import entropy
 
 WORD_BYTES: Final = 6
@@ -43,6 +50,8 @@ class Placing:
         self._brokers = brokers
         self._agreed = agreed
         self._propose = propose
+        self._alone = asyncio.Lock()
+        """Held while a destination is made."""
 
     def refuse_impossible(self, key: Key, attributes: Mapping[str, Any]) -> None:
         """Raises ConfigError for a destination whose log cannot have copies, with the reason."""
@@ -71,23 +80,32 @@ class Placing:
     async def create(self, key: Key, attributes: Row) -> None:
         """Make a destination whose log has copies; raises ConfigError where they have no place."""
         self.refuse_impossible(key, attributes)
-        if key in self._agreed().copies:  # From a creation that ended in the middle.
-            await self._propose(Change(COPIES.end, key))
+        async with self._alone:  # Whoever asks again while it is being made must not have it made twice.
+            if key in self._agreed().destinations:
+                raise InvalidDestinationError(f"{key[0]} {key[1]!r} exists already; update or destroy it")
+            if key in self._agreed().copies:  # From a creation that ended in the middle.
+                await self._propose(Change(COPIES.end, key))
+            placed = await self._make(key, attributes)
+        await self._until_served(placed)
+
+    async def _make(self, key: Key, attributes: Row) -> PlacedLog:
+        """Have the copies made, and then the record say where they are, and that there is the destination."""
         placed, secret = await self._place(key, attributes), self._logs.new_secret().hex()
         try:
-            ids = await self._open_copies(placed, secret)
-            placed = PlacedLog(key, placed.log, placed.brokers, ids, placed.min_in_sync)
-            await self._propose(Change(COPIES.make, key, placed.attributes()))
-            try:
-                await self._propose(Change(DESTINATION.make, key, attributes))
-            except BrokerError as error:
-                if error.definite:
-                    await self._propose(Change(COPIES.end, key))
-                raise
+            placed = replace(placed, ids=await self._open_copies(placed, secret))
         except BrokerError:
             await self._forget(placed)
             raise
-        await self._until_served(placed)
+        await self._propose(Change(COPIES.make, key, placed.attributes()))
+        try:
+            await self._propose(Change(DESTINATION.make, key, attributes))
+        except BrokerError as error:
+            now = self._logs.placed(key)
+            own = now is not None and now.log == placed.log
+            if error.definite and own and key not in self._agreed().destinations:
+                await self._propose(Change(COPIES.end, key))
+            raise
+        return placed
 
     async def _place(self, key: Key, attributes: Row) -> PlacedLog:
         me = self._brokers.name

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from raybroker.broker.copies.own_copy import AFTER_MS, FRESH_MS, OwnCopy, held_copies
 from raybroker.broker.copies.placed_log import PlacedLog
+from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.replicas.copy_takeover import AskCopies, StartAt
+from raybroker.errors import ConfigError
 
 PLACED = PlacedLog(("queue", "orders"), "b1/r1", ("b1", "b2", "b3"), ("c1", "c2", "c3"), 0)
 
@@ -98,3 +102,18 @@ def test_only_changes_of_leader_are_apart() -> None:
     ]
     assert quiet == [None, None, 5]
     assert held_copies("l", {}) == {}
+
+
+def test_copies_are_placed_once_and_go_with_their_destination() -> None:
+    """Of two that make a destination of one name at a time, the second does not replace the copies of the first."""
+    record = RecordState()
+    record.apply(Change("place_copies", PLACED.key, PLACED.attributes()))
+    with pytest.raises(ConfigError, match="exists already"):
+        record.make(Change("place_copies", PLACED.key, {**PLACED.attributes(), "log": "b2/r2"}))
+    record.apply(Change("create_destination", PLACED.key, {"replicas": 3}))
+    record.apply(Change("move_copies", PLACED.key, {"ids": ["c1", "c2", "c9"]}))
+    assert PlacedLog.of_record(PLACED.key, record.copies[PLACED.key]).ids == ("c1", "c2", "c9")
+    assert RecordState.from_canonical(record.canonical()) == record
+    record.apply(Change("destroy_destination", PLACED.key))
+    assert record.copies == {}
+    assert "copies" not in record.canonical()

@@ -36,7 +36,7 @@ KINDS: Final[tuple[Kind, ...]] = (
 )
 BROKER: Final = Recorded("added", "broker", "add_broker", "remove_broker")
 SERVICE: Final = Recorded("services", "service", "place_service", "drop_service")
-COPIES: Final = Recorded("copies", "copies of", "place_copies", "drop_copies", "place_copies", later=True, seldom=True)
+COPIES: Final = Recorded("copies", "copies of", "place_copies", "drop_copies", "move_copies", later=True, seldom=True)
 RECORDED: Final = (
     *dict.fromkeys(kind.recorded for kind in KINDS if kind.recorded is not None),
     BROKER,
