@@ -152,8 +152,9 @@ class Execution:
     """The readers of one action, and the datasets that read from them: one, or one a round."""
 
     def __init__(self, plan: QueuePlan, parts: list[ReaderPart], looks: bool) -> None:
-        # Beside the driver: whoever dies with another node is a task, which Ray runs again, and no reader.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        # Beside the driver, and nowhere else: whoever dies with another node is a task, which Ray runs again, and no
+        # reader.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor: Any = ray.remote(QueueReader).options(num_cpus=0, max_concurrency=4, scheduling_strategy=here)
         self._plan = plan
         self._readers: list[Any] = [actor.remote(plan.options, part, looks) for part in parts]

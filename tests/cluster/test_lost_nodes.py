@@ -1,8 +1,11 @@
-"""Nodes of producers are lost, and bodies by reference stay."""
+"""Nodes of producers and tasks are lost: bodies by reference stay, and reads and writes of Ray Data go on."""
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -11,6 +14,7 @@ import pytest
 import raybroker as rb
 from tests.cluster import rays
 from tests.cluster.nodes import Nodes, running_nodes
+from tests.cluster.task_kills import Account, held_until, tasks
 from tests.contracts.handles import state_of, until
 
 ray = pytest.importorskip("ray")
@@ -20,6 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]  # Ray takes 12 to 65 s to see that a node is lost.
 
 CLUSTER = "lost"
+MESSAGES = 300
 
 
 class Place(NamedTuple):
@@ -74,3 +79,42 @@ def test_bodies_by_reference_outlive_the_node_of_their_producer(place: Place, co
         assert (message.body == number).all()
         assert message.persistent == (number < 2)
         message.acknowledge()
+
+
+def test_reads_and_writes_lose_and_double_nothing_while_a_node_is_lost(
+    place: Place, connection: rb.Connection, tmp_path: Path
+) -> None:
+    import ray.data
+
+    account, rng = Account(), random.Random(1)
+
+    def lose_one(folder: Path) -> None:
+        def busy() -> list[str]:
+            running = set(tasks())
+            return [node for node in place.others if running.intersection(place.nodes.processes(node))]
+
+        until(busy, "no task runs on a node that may be lost", 60)
+        place.nodes.kill(rng.choice(busy()))
+        (folder / "lost").touch()
+
+    for step in ("write", "read"):
+        folder = tmp_path / step
+        folder.mkdir()
+        held = held_until(folder, kills=1)
+        losing = threading.Thread(target=lose_one, args=(folder,))
+        losing.start()
+        if step == "write":
+            account.sends(range(MESSAGES))
+            rows = ray.data.range(MESSAGES, override_num_blocks=6).map_batches(held)
+            rb.data.write_queue(rows, "q", cluster=CLUSTER, body_column="id")
+            account.sent(range(MESSAGES))
+        else:
+            read = rb.data.read_queue("q", cluster=CLUSTER, tasks=4, batch=20, idle_s=2.0).map_batches(held)
+            account.took((row["body"], row["redelivered"]) for row in read.take_all())
+        losing.join()
+        assert (folder / "lost").exists()
+        place.nodes.add()
+    assert state_of(connection, "q")["messages"] == 0
+    verdict = account.verdict()
+    assert verdict.valid, verdict
+    assert (account.unflagged, verdict.duplicated, verdict.recovered) == ([], {}, {})
