@@ -58,9 +58,15 @@ class Functions:
 
         return dict(runtime.call_blocking(self._actors[broker].pids, timeout_s=VIEW_TIMEOUT_S))
 
-    def create(self, broker: str, queue: str) -> bool:
-        self._connections[broker].admin().create_destination("queue", queue, hosting="shared")
+    def create(self, broker: str, queue: str, attributes: dict[str, Any] | None = None) -> bool:
+        chosen = {"hosting": "shared"} if attributes is None else attributes
+        self._connections[broker].admin().create_destination("queue", queue, **chosen)
         return True
+
+    def replication(self, broker: str, queue: str) -> dict[str, Any]:
+        """Who leads the log of a queue with copies, and how far each is, as one broker knows it."""
+        found: dict[str, Any] = self._connections[broker].admin().query_destination("queue", queue)["replication"]
+        return found
 
     def queues(self, broker: str) -> list[str]:
         """Those that one broker has itself."""

@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -169,8 +170,8 @@ def run(scratch: Path, kinds: list[str], seconds: float, seed: int) -> tuple[Ver
             raise
 
 
-def schedule(rounds: int, seed: int) -> list[str]:
-    kinds = [KINDS[n % len(KINDS)] for n in range(rounds)]
+def schedule(rounds: int, seed: int, among: Sequence[str] = KINDS) -> list[str]:
+    kinds = [among[n % len(among)] for n in range(rounds)]
     random.Random(seed).shuffle(kinds)
     return kinds
 
