@@ -235,10 +235,6 @@ class HistoryLedger:
         """Findings that need no complete drain and no look at the whole."""
         return sum(self._broken.values())
 
-    def missing(self) -> int:
-        """Messages that were confirmed and have not come yet."""
-        return sum(len(numbers) for _, _, numbers in self._missing())
-
     def _missing(self) -> Iterator[tuple[VerifyLane, int, list[int]]]:
         for name, lane in self._lanes.items():
             for producer, course in lane.courses.items():

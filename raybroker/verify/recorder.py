@@ -50,10 +50,6 @@ class Recorder:
             "broken": self._ledger.broken_so_far(),
         }
 
-    def missing(self) -> int:
-        """Messages that were confirmed and have not come yet."""
-        return self._ledger.missing()
-
     def findings(self, drained: bool) -> Findings:
         return self._ledger.findings(drained=drained)
 
