@@ -45,7 +45,7 @@ from raybroker.actors.tenure import Tenure, no_takeovers
 from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, BrokerProcess, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
-from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker, others_in
+from raybroker.broker.cluster_broker import LED_BY, BrokerRows, ClusterBroker, others_in
 from raybroker.broker.observing.memory import BrokerMemory
 from raybroker.broker.services.auditing import audit_of, audited
 from raybroker.broker.services.link_security import cluster_tls
@@ -709,7 +709,8 @@ class BrokerActor:
         host, _, traits = await self.placed(kind, name, create, guest)
         failpoint("located")
         ip, port, _, certificate = await host.where()
-        return host.key, ip, port, host.spec.token, self._spec.broker, traits, certificate
+        broker = str(traits.get(LED_BY, self._spec.broker))  # Whose loss is that of the host, too.
+        return host.key, ip, port, host.spec.token, broker, traits, certificate
 
     async def placed(
         self, kind: str, name: str, create: bool, guest: bool = False
