@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import copied_partitions, netspaces, partitions, rays
+from tests.cluster import netspaces, partitions, rays
 
 
 @pytest.mark.long
@@ -23,21 +23,6 @@ def test_partitions_leave_one_owner_of_everything_and_heal(tmp_path: Path) -> No
     assert verdict.acknowledged > 500
     assert verdict.valid, str(verdict)
     assert max(parted.detection) < 4.0
-
-
-@pytest.mark.long
-@pytest.mark.timeout(400)
-def test_a_queue_with_copies_goes_on_with_the_majority_and_with_nobody_else(tmp_path: Path) -> None:
-    reason = netspaces.missing()
-    if reason and not os.environ.get("CI"):
-        pytest.skip(reason)
-    assert not reason, reason
-    rays.folder()
-    kinds = ["leader", "follower", "all", "flap"]
-    verdict, copied = copied_partitions.run(tmp_path, kinds, seconds=3.0, seed=1)
-    print(f"the majority goes on {copied.went_on}, all after the heal {copied.healed}: {verdict}")
-    assert verdict.acknowledged > 500
-    assert verdict.valid, str(verdict)
 
 
 def test_what_each_side_should_see_follows_from_who_is_alone() -> None:

