@@ -399,7 +399,7 @@ class CopiedLogs:
     async def _end_copy(self, maker: CopyMaker, name: str, kept: KeptCopy) -> None:
         """The record does not have this log: its destination was destroyed, or an older record was restored."""
         state = self._agreed()
-        if kept.key in state.past or kept.key in state.destinations:
+        if kept.key in state.past or kept.key in state.copies:  # The latter: it was made anew since.
             await maker.end_copy(name, remove=True)
             await maker.keep(name, None)
             log.info("the copy of %s (%s %s), which was destroyed, was removed", name, *kept.key)
