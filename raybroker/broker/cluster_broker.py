@@ -120,7 +120,7 @@ class ClusterBroker:
         self._peers = peers
         self._nodes = nodes
         self._brokers = brokers = BrokerCalls(clustering.member, local.admin, self.peer, peers)
-        self._spread = ClusterAdmin(brokers)
+        self._spread = ClusterAdmin(brokers, lambda: clustering.member.agreed.copies)
         taking = store or NotShared()
         ending = ClusterEnding(brokers)
         draining = Draining(brokers, taking, ending.shutdown_broker)

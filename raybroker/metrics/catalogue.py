@@ -195,6 +195,10 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _counter("packets_out_total", "", "Frames sent, messages and control."),
     _counter("packet_in_bytes_total", "bytes", "Bytes received on data sockets."),
     _counter("packet_out_bytes_total", "bytes", "Bytes sent on data sockets."),
+    _counter("spin_seconds_total", "seconds",
+             "Time for which hosts looked for the next frame of a lone sender before they slept: raybroker.spin."),
+    _counter("spins_total", "", "How often they did."),
+    _counter("paid_spins_total", "", "How often the frame came meanwhile."),
     _histogram("round_trip_seconds", "seconds", h.SECONDS, "Round trips to clients: a ping every five seconds."),
     _counter("routed_messages_total", "messages",
              "Messages handed to consumers by the home broker of the consumer; consumer_broker: a broker of the "

@@ -21,7 +21,8 @@ class RaybrokerAdapterConfig:
     cluster        the cluster of brokers in this Ray
     loopback       name of a broker in this process, for tests without brokers in Ray (``rb.loopback(broker=…)``)
     serializer     "pickle": arguments and results may be any objects; else what a message's body may be
-    prefetch       as of ``session.consumer``; None: the queue's limit, and what no replica has begun is shared
+    prefetch       as of ``session.consumer``, also "auto"; None: the queue's limit, and what no replica has begun is
+                   shared
     backoff_s      pause before the second attempt, doubled for each further one, and the longest pause
     lost_attempts  so many times the replica that runs a task may die before the task has failed
     result_ttl_s   how long the result of a task can be asked for
@@ -31,7 +32,7 @@ class RaybrokerAdapterConfig:
     cluster: str = "default"
     loopback: str | None = None
     serializer: Literal["pickle"] | None = None
-    prefetch: int | None = None
+    prefetch: int | str | None = None
     backoff_s: tuple[float, float] = (1.0, 60.0)
     lost_attempts: int = 10
     result_ttl_s: float = 86_400.0

@@ -13,10 +13,11 @@ import contextlib
 import os
 import select
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from raybroker.model.blocks.record import Buffer
+from raybroker.transport.spin import Spin
 
 SUPPORTED: Final = hasattr(select, "epoll") and hasattr(os, "eventfd")
 """Whether this system has what it takes; elsewhere the loop alone serves."""
@@ -37,17 +38,25 @@ class DirectSockets:
 
     active      a thread serves them now, and the loop does not run
     needs_loop  something is left that only the loop can do
+    spin        how long a wait looks again before it sleeps; None: it sleeps at once
     """
 
     def __init__(self) -> None:
         self.active = False
         self.needs_loop = False
+        self.spin: Spin | None = None
+        self._now_ns: Callable[[], int] = lambda: 0
         self.links: dict[int, tuple[asyncio.BufferedProtocol, Transport]] = {}
         """By file number: what takes the bytes that come, and the loop's transport."""
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
         weakref.finalize(self, os.close, self._bell)
+
+    def spin_for(self, most_ns: int, monotonic_ns: Callable[[], int]) -> None:
+        """Look again for so long at most before each sleep from now on; 0: not at all."""
+        self.spin = Spin(most_ns) if most_ns else None
+        self._now_ns = monotonic_ns
 
     def add(self, number: int, link: asyncio.BufferedProtocol, transport: Transport) -> None:
         """Serve the socket with this file number."""
@@ -71,7 +80,24 @@ class DirectSockets:
 
     def wait(self, timeout_s: float) -> list[tuple[int, int]]:
         """(file number, events) of sockets with something to read; empty when the time is over."""
+        if self.spin is not None and timeout_s > 0:
+            found = self._look_again(self.spin, round(timeout_s * 1e9))
+            if found:
+                return found
         return self._epoll.poll(timeout_s)
+
+    def _look_again(self, spin: Spin, timeout_ns: int) -> list[tuple[int, int]]:
+        """Wait without sleeping, for as long as the spin allows, which is little beside any time-out."""
+        most_ns = min(spin.start_spin(), timeout_ns)
+        if not most_ns:
+            return []
+        found: list[tuple[int, int]] = []
+        began_ns = now_ns = self._now_ns()
+        while not found and now_ns - began_ns < most_ns:
+            found = self._epoll.poll(0)
+            now_ns = self._now_ns()
+        spin.count_spin(now_ns - began_ns, came=bool(found))
+        return found
 
     def read(self, number: int) -> None:
         """Read what is there and give it to the link."""

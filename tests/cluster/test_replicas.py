@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import raybroker as rb
+from raybroker.actors import runtime
 from raybroker.errors import BrokerError, ConfigError, ConnectionLostError
+from raybroker.security.user_file import UserEntry, UserFile
+from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.cluster.nodes import Nodes, running_nodes
 from tests.contracts.handles import bodies, take, until
@@ -36,9 +39,30 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
+def settings(store: Path) -> dict[str, object]:
+    """Those of brokers that also take clients from outside; ann is one."""
+    users = store / "security"
+    if not users.exists():
+        users.mkdir()
+        UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.from_password("secret", b"s" * 16, 64)), "user"))
+    return {
+        **rays.small_store(store),
+        "imq.service.activelist": "jms",
+        "imq.hostname": "127.0.0.1",
+        "imq.portmapper.port": 0,
+        "raybroker.security.dir": str(users),
+    }
+
+
+def address(broker: str) -> str:
+    actor: Any = runtime.find_broker(CLUSTER, broker)
+    port = runtime.call_blocking(actor.peer, "doors", {})[2]["portmapper"]
+    return f"mq://127.0.0.1:{port}/jms"
+
+
 @pytest.fixture(scope="module")
 def cluster(nodes: Nodes, store: Path) -> Iterator[Any]:
-    started = rb.start(CLUSTER, brokers=3, config=rays.small_store(store))
+    started = rb.start(CLUSTER, brokers=3, config=settings(store))
     yield started
     with contextlib.suppress(ConnectionLostError):  # Of the node that is lost.
         started.stop()
@@ -81,7 +105,7 @@ def test_what_is_confirmed_outlives_the_leaders_node_and_disk(nodes: Nodes, clus
 def is_back(store: Path) -> bool:
     """Ray makes no actor of a name that one on a lost node had, until it has noticed that."""
     try:
-        rb.start(CLUSTER, brokers=3, config=rays.small_store(store))
+        rb.start(CLUSTER, brokers=3, config=settings(store))
     except BrokerError:
         return False
     return True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.client.destinations import Topic
-from raybroker.errors import InvalidDestinationError
+from raybroker.errors import ConfigError, InvalidDestinationError, NotSupportedError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, nothing, take
 
@@ -70,3 +70,11 @@ def test_no_destination_of_the_cluster_takes_the_name_of_a_local_one(rig: Cluste
     rig.connect("b2").admin().create_destination("queue", name, isLocalOnly=True)
     with pytest.raises(InvalidDestinationError, match=r"b2.*isLocalOnly"):
         rig.connect("b1").admin().create_destination("queue", name)
+
+
+def test_a_queue_with_copies_is_for_brokers_on_ray_nodes(rig: ClusterRig) -> None:
+    admin = rig.connect("b1").admin()
+    with pytest.raises(NotSupportedError, match="needs brokers that are actors on several Ray nodes"):
+        admin.create_destination("queue", "copied", replicas=3, useDMQ=False)
+    with pytest.raises(ConfigError, match=r"replicas = 3 is for a cluster of brokers .* \(isLocalOnly\)"):
+        admin.create_destination("queue", "copied", replicas=3, useDMQ=False, isLocalOnly=True)

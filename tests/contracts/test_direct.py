@@ -565,3 +565,23 @@ def test_a_forked_child_is_refused_while_its_parent_goes_on(make_broker: MakeBro
                 os._exit(1)
             assert os.waitpid(child, 0)[1] == 0
     assert bodies_of(connection.session().consumer(name), 50) == list(range(50))
+
+
+def test_with_a_spin_client_and_host_look_again_before_they_sleep(make_broker: MakeBroker) -> None:
+    broker = make_broker(raybroker__spin="300")
+    session = broker.connect(**{"raybroker.client.spin": 300}).session()
+    producer, consumer = session.producer("orders"), session.consumer("orders")
+    for number in range(50):
+        producer.send(number)
+        message = consumer.receive(timeout=WAIT_S)
+        assert message is not None
+        assert message.body == number
+    assert broker._io.sockets is not None
+    spin = broker._io.sockets.spin
+    assert spin is not None
+    assert spin.count >= spin.paid >= 0
+    assert spin.count > 0
+    host = broker.core.directory._service.service.metrics()
+    assert host["spins_total"] >= host["paid_spins_total"]
+    assert host["spins_total"] > 0
+    assert host["spin_seconds_total"] > 0

@@ -67,6 +67,16 @@ def bodies(connection: rb.Connection, queue: str) -> list[Any]:
     return [message.body for message in connection.session().browser(queue)]
 
 
+def test_a_replica_may_choose_how_many_tasks_it_has_ahead(connection: rb.Connection, make: Make) -> None:
+    def double(value: int) -> int:
+        return 2 * value
+
+    processor = make(double, own={"prefetch": "auto:1-50"})
+    tasks = [processor.enqueue_task_sync("double", args=[value]) for value in range(20)]
+    assert [ended(processor, task.id).result for task in tasks] == [2 * value for value in range(20)]
+    assert [row["tuned"] for row in connection.admin().list_consumers("q")] == [True]
+
+
 def test_serve_makes_the_adapter_and_tasks_have_results(connection: rb.Connection) -> None:
     def add(left: int, right: int = 1) -> int:
         return left + right

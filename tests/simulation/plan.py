@@ -373,7 +373,7 @@ def _transactor(rng: Random, plan: Plan, count: int, number: int) -> TransactorP
     sends = tuple(producer(rng, plan, rng.randrange(count)) for _ in range(pick((0, 1, 1, 2))))
     takes = tuple(consumer(rng, plan, rng.randrange(count), 100 + 10 * number + k) for k in range(pick((0, 1, 1, 2))))
     kind = pick(("local", "local", "prepared", "xa"))
-    keeps = kind == "local" and plan.duration // MS % 2 == 0
+    keeps = kind == "local"
     return TransactorPlan(
         kind=kind,
         sends_to=sends,

@@ -7,7 +7,7 @@ to all members; changes of definitions go through the configuration change recor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from raybroker.admin.verb import By, Verb
@@ -83,10 +83,11 @@ Everywhere = Callable[[str, Row], Awaitable[list[Answer]]]
 
 
 class ClusterAdmin:
-    """Verbs that concern the members on all brokers."""
+    """Verbs that concern the members on all brokers; ``copied``: destinations whose logs have copies, (type, name)."""
 
-    def __init__(self, brokers: BrokerCalls) -> None:
+    def __init__(self, brokers: BrokerCalls, copied: Callable[[], Iterable[tuple[str, ...]]] = tuple) -> None:
         self._brokers = brokers
+        self._copied = copied
 
     async def carry_out(self, declared: Verb[..., Any], args: Row) -> Any:
         """A verb of all brokers, and what their answers are together; see ``By``."""
@@ -198,6 +199,10 @@ class ClusterAdmin:
         for broker, rows in answers:
             for row in rows:
                 found.setdefault((row["name"], row["type"]), []).append((broker, row))
+        for kind, name in self._copied():
+            if type in (None, kind) and (name, kind) not in found:
+                why = "nobody leads its log now: a majority of its copies has to be up"
+                found[name, kind] = [("", {"name": name, "type": kind, "state": "UNKNOWN", "host": "", "error": why})]
         return Listing((self._merged(found[key]) for key in sorted(found)), missing)
 
     def _merged(self, answers: list[Answer]) -> Row:

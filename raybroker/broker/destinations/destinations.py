@@ -103,6 +103,11 @@ class Destinations:
             raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
         self._registry.require_all_asked(f"{kind} {name!r}")
         checked = self.checked(kind, name, attributes)
+        if checked.replicas > 1:
+            raise ConfigError(
+                f"{kind} {name!r} with replicas = {checked.replicas} is for a cluster of brokers on so many Ray nodes,"
+                " and is not one of a single broker (isLocalOnly): leave replicas at 1 here"
+            )
         async with self._alone:
             await refuse_circle(self._registry.where, (kind, name), checked.errorDestination)
             await self._placement.create((kind, name), checked.as_dict(kind))

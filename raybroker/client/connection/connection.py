@@ -39,6 +39,7 @@ from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
 from raybroker.system.clock import SystemClock
 from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
+from raybroker.transport.spin import processors, spin_ns
 
 NOT_STARTED_S: Final = 1.0
 """Whoever waits for messages of a connection that was never started is warned after that time."""
@@ -125,7 +126,11 @@ class ConnectionCore:
         """Return where threads that wait find its links; None: the IO thread serves them, and those of all others
         too."""
         if self.attributes["raybroker.client.direct"]:
-            return self.io.serve_directly()
+            sockets = self.io.serve_directly()
+            if sockets is not None:
+                most_ns = spin_ns(self.attributes["raybroker.client.spin"], processors())
+                sockets.spin_for(most_ns, self.clock.monotonic_ns)
+            return sockets
 
         async def gone() -> None:
             self.io.count_resident(-1)

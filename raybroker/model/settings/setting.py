@@ -4,7 +4,8 @@ A :class:`Setting` turns what a user wrote into a typed value or raises a Config
 and what to do.  The table of all of them is ``setting_table.py``; looking them up is ``settings.py``.
 
 Every kind has one Python type: int, size (bytes), percent, seconds and millis are ``int``; bool is ``bool``; string and
-enum are ``str``; ports is a ``PortRange``; levels, four integers with slashes between or nothing, is ``str``.  Where -1
+enum are ``str``; ports is a ``PortRange``; levels, four integers with slashes between or nothing, is ``str``; spin,
+"auto", "off" or microseconds, is ``int``, -1 for the first and 0 for the second.  Where -1
 means "no limit" the setting says ``unlimited`` and its bounds speak of the other values, so that "0 is not allowed, -1
 is" can be written down.
 """
@@ -18,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 from raybroker.model.errors import ConfigError
 from raybroker.model.sizes import UNLIMITED, format_size_bytes, parse_size_bytes
 
-Kind = Literal["int", "bool", "size", "percent", "enum", "string", "seconds", "millis", "ports", "levels"]
+Kind = Literal["int", "bool", "size", "percent", "enum", "string", "seconds", "millis", "ports", "levels", "spin"]
 Scope = Literal["broker", "destination", "factory"]
 Reload = Literal["start", "live", "fixed"]
 
@@ -50,6 +51,9 @@ _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 _STRING_CHARS_MAX = 4096
 _PORT_MAX = 65535
+_SPIN_WORDS: Final = {"auto": -1, "off": 0}
+_SPIN_US_MAX = 1000
+"""Longest spin: what is waited for so long comes after a sleep as well."""
 _LEVELS = 4
 """Memory levels: green, yellow, orange and red."""
 
@@ -108,6 +112,8 @@ class Setting:
                 return self._ports(value)
             case "levels":
                 return self._levels(value)
+            case "spin":
+                return self._spin(value)
             case "size":
                 return self._bounded(self._size(value), value)
             case _:
@@ -119,6 +125,8 @@ class Setting:
             return "true" if value else "false"
         if self.kind == "size" and isinstance(value, int):
             return format_size_bytes(value)
+        if self.kind == "spin":
+            return next((word for word, number in _SPIN_WORDS.items() if number == value), str(value))
         return str(value)
 
     def bounds(self) -> str:
@@ -132,6 +140,8 @@ class Setting:
                 return f"text of at most {_STRING_CHARS_MAX} characters"
             case "levels":
                 return f"four integers of {self.low} to {self.high}, with slashes between, such as {self.example}"
+            case "spin":
+                return f"auto, off, or 1 to {_SPIN_US_MAX} µs"
             case "ports":
                 return "a port or a range of ports such as 20000-20999, or 0 for any free port"
         show = format_size_bytes if self.kind == "size" else str
@@ -206,6 +216,16 @@ class Setting:
         if len(parts) != _LEVELS:
             raise self._refuse(value, f"is not one number for each of {_LEVELS} levels")
         return "/".join(str(self._bounded(self._integer(part), value)) for part in parts)
+
+    def _spin(self, value: object) -> int:
+        if isinstance(value, bool):  # As a file has it where off is false.
+            value = "auto" if value else "off"
+        if isinstance(value, str) and value.strip().lower() in _SPIN_WORDS:
+            return _SPIN_WORDS[value.strip().lower()]
+        number = self._integer(value)
+        if not min(_SPIN_WORDS.values()) <= number <= _SPIN_US_MAX:
+            raise self._refuse(value, "is no time to spin")
+        return number
 
     def _ports(self, value: object) -> PortRange:
         text = str(value) if isinstance(value, int | PortRange) and not isinstance(value, bool) else value

@@ -256,6 +256,10 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "
             "connection of the process wants it; listeners and raybroker.aio need the IO thread. In the main thread "
             "handlers of signals then run while it waits, or right after the call."),
+    Setting("raybroker.client.spin", "spin", -1, "factory",
+            "How long a thread that serves the sockets while it waits for an answer (raybroker.client.direct) looks "
+            "for it before it sleeps, in microseconds; as raybroker.spin of hosts. The connections of a process share "
+            "their sockets: the one that was opened last decides."),
     Setting("raybroker.client.buffer_bytes", "size", 0, "factory",
             "Bodies that brokers send ahead of the application, in bytes for each consumer and broker, besides the "
             "number of messages that its limit allows; one message always goes, whatever it has, while a quarter of "

@@ -165,7 +165,13 @@ class AmqpConnection(ClientConnection):
     def _take_data(self, data: bytes) -> None:
         output = self.output
         for event in output.engine.receive_data(data):
-            self._handle(event)
+            # Nearly all are messages, each of which costs the calls that are made for it here.
+            if type(event) is DeliveryReceived and self.state is AmqpState.OPEN:
+                context = event.link.context
+                if context is not None:
+                    context.received(event)
+            else:
+                self._handle(event)
         output.flush()
         held, unfinished = output.engine.incomplete_bytes, self._broker.unfinished
         if held > UNSENT_BYTES_HIGH and self.state in GOING:

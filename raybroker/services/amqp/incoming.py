@@ -93,21 +93,25 @@ class IncomingLink:
             if isinstance(event.state, TransactionalState):
                 transaction = client.transactions.find(event.state.txn_id)
                 transaction.require_room()
-            waiting = _WaitingMessage(event, message, transaction)
-            if self._waiting or not self._hand_over(waiting):
-                self._wait(waiting)
+            if self._waiting or not self._hand_over(event, message, transaction):
+                self._wait(_WaitingMessage(event, message, transaction))
         except Exception as error:  # noqa: BLE001 - the client is told, and it is logged when it is no fault of its own
             self._rejected(event, error, transaction)
-        if self.link.credit <= HALF:
+        # Once between two grants: where nothing is granted now, what is stored tops it up.
+        if self.link.credit == HALF or not self.link.credit:
             self._top_up()
 
-    def _hand_over(self, waiting: _WaitingMessage) -> bool:
+    def _hand_over(
+        self, event: DeliveryReceived, message: IncomingMessage, transaction: AmqpTransaction | None
+    ) -> bool:
         """Give the message to its producer; False: it has to wait for one, or for room. Raises BrokerError."""
-        event, message, transaction = waiting
-        producer = self._known(message, transaction)
+        producer = self._producer if transaction is None else None
+        if producer is None:
+            producer = self._known(message, transaction)
         if producer is None:
             return False
-        header, shared = self._options.find(self._shared(transaction), None, cast("MessageOptions", message.options))
+        shared = self._client.shared if transaction is None else transaction.producer.shared
+        header, shared = self._options.find(shared, None, cast("MessageOptions", message.options))
         if message.fields is not None:
             header = fields_header(message.fields)
         if transaction is not None:
@@ -137,11 +141,6 @@ class IncomingLink:
             self._unstored -= 1
         return taken is not None
 
-    def _shared(self, transaction: AmqpTransaction | None) -> Any:
-        if transaction is not None:
-            return transaction.producer.shared
-        return self._client.shared
-
     def _target(self, message: IncomingMessage) -> Destination:
         if self.destination is not None:
             return self.destination
@@ -153,9 +152,7 @@ class IncomingLink:
         """The producer of a message, if it is open."""
         if transaction is not None:
             return transaction.producer.known(self._target(message))
-        if self._producer is not None:
-            return self._producer
-        return self._client.known_producer(self._target(message))
+        return self._producer or self._client.known_producer(self._target(message))
 
     def _stored(self, delivery_id: int, message_id: str, error: BaseException | None) -> None:
         self._unstored -= 1
@@ -219,7 +216,7 @@ class IncomingLink:
             while self._waiting:
                 waiting = self._waiting[0]
                 try:
-                    if not self._hand_over(waiting):
+                    if not self._hand_over(*waiting):
                         await self._ready(waiting)
                         continue
                 except (BrokerError, AmqpViolation) as error:

@@ -87,8 +87,7 @@ def incoming(payload: bytes, now_ms: int, user: str, *, addressed: bool = False)
     sections = MessageSections(payload)
     header, properties = sections.header or _NO_HEADER, sections.properties
     annotated, start = _look(sections, payload)
-    options: dict[str, Any] = {}
-    options["persistent"] = header.durable
+    options: dict[str, Any] = {"persistent": header.durable}
     if header.priority != _NO_HEADER.priority:
         options["priority"] = min(header.priority, PRIORITY_MAX)
     ttl_ms = header.ttl
@@ -112,11 +111,9 @@ def incoming(payload: bytes, now_ms: int, user: str, *, addressed: bool = False)
             delay_ms = at_ms - now_ms
         if isinstance(delay_ms, int) and delay_ms > 0:
             options["delivery_delay_ms"] = delay_ms
-    kept = payload[start:] if start else payload
-    fields = None
-    if len(kept) > LARGE_BODY_BYTES:
-        fields = fields_of(sections, properties)
-    return IncomingMessage(AmqpBytes(kept), options, fields, properties.to if properties is not None else None, kind)
+    kept = AmqpBytes(payload[start:])
+    fields = fields_of(sections, properties) if len(kept) > LARGE_BODY_BYTES else None
+    return IncomingMessage(kept, options, fields, properties.to if properties is not None else None, kind)
 
 
 _NO_HEADER: Final = AmqpHeader()

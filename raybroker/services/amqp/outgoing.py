@@ -191,9 +191,9 @@ class OutgoingLink:
         until there is room for it."""
         link, output = self.link, self._client.output
         sent: list[Message] = []
-        count, size, now_ms = 0, 0, self._client.now_ms()
+        count, size, most, now_ms = 0, 0, self._most(), self._client.now_ms()
         # One delivery may wait for the window of the session: the engine tells when it has left.
-        while size < BATCH_BYTES and not link.lane.waiting and self._most() and (message := take()) is not None:
+        while count < most and size < BATCH_BYTES and not link.lane.waiting and (message := take()) is not None:
             kept = encoded(message)
             nbytes = inflated_bytes(kept)
             if nbytes > SMALL_BYTES:

@@ -38,10 +38,12 @@ from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.listening.bounds import Bounds
 from raybroker.services.listening.secure_port import SecurePort
 from raybroker.services.native.guest import TRAFFIC, Guest, Traffic
+from raybroker.services.native.spinning import LoopSpin
 from raybroker.services.native.turn import Turn
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
+from raybroker.transport.spin import Spin, processors, spin_ns
 from raybroker.transport.unread import UnreadWatch
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native
@@ -202,6 +204,8 @@ class NativeConnection:
                     turn.traces.carry_out(self, frame, turn.committer, service.now_ns, send)
         finally:
             turn.finish_frames(alone=alone)
+        if turn.spin is not None and self.link.has_socket:
+            turn.spin.frames_handled(alone=alone)
         if self.link.congested and not self._unread:
             self._unread = True
             self.link.pause_reading()
@@ -516,6 +520,9 @@ class NativeService:
         """What may get more than it can put away."""
         self.turn = Turn()
         """Of whatever is under way on the service's loop."""
+        most_ns = spin_ns(config["raybroker.spin"], processors())
+        if most_ns:
+            self.turn.spin = LoopSpin(Spin(most_ns), clock.monotonic_ns)
         self.held: set[NativeConnection] = set()
         """Nothing is read from them until those parts have caught up."""
         self._server: asyncio.Server | SecurePort | None = None
@@ -604,6 +611,7 @@ class NativeService:
     def metrics(self) -> dict[str, Any]:
         """See the catalogue of metrics."""
         traffic = [self._lost, *(connection.link.traffic() for connection in self.connections)]
+        spin = self.turn.spin.spin if self.turn.spin is not None else Spin(0)
         bytes_in, packets_out, bytes_out = (sum(column) for column in zip(*traffic, strict=True))
         return {
             "connections": len(self.connections),
@@ -615,6 +623,9 @@ class NativeService:
             "packets_out_total": packets_out,
             "packet_in_bytes_total": bytes_in,
             "packet_out_bytes_total": bytes_out,
+            "spin_seconds_total": spin.spent_ns / 1e9,
+            "spins_total": spin.count,
+            "paid_spins_total": spin.paid,
             "round_trip_seconds": self.round_trips.as_row(),
         }
 

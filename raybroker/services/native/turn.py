@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from raybroker.engine.ports import Committer
+from raybroker.services.native.spinning import LoopSpin
 from raybroker.services.native.tracing import SendTraces
 
 ALONE_BYTES_MAX: Final = 32 << 10
@@ -28,9 +29,10 @@ class Turn:
     later       what is to be done at the end of the turn
     committer   of the host, once that has started
     traces      sends whose way through the host is measured
+    spin        keeps the loop awake after the frame of a lone sender; None: it sleeps
     """
 
-    __slots__ = ("committer", "confirming", "handling", "later", "latest", "traces", "under_way")
+    __slots__ = ("committer", "confirming", "handling", "later", "latest", "spin", "traces", "under_way")
 
     def __init__(self) -> None:
         self.under_way = self.handling = False
@@ -39,6 +41,7 @@ class Turn:
         self.later: list[Callable[[], object]] = []
         self.committer: Committer | None = None
         self.traces = SendTraces()
+        self.spin: LoopSpin | None = None
 
     def finish_frames(self, *, alone: bool) -> None:
         """The frames of a connection were handled.

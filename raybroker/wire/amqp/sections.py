@@ -55,6 +55,12 @@ _CONSTRUCTORS: Final[Mapping[int, frozenset[int]]] = {
 """Section → the constructors that its value may have."""
 _SHORT: Final = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0})
 """Constructors with a size of one byte."""
+_SIZED: Final[Mapping[int, bool]] = {
+    code << 8 | constructor: constructor in _SHORT
+    for code, constructors in _CONSTRUCTORS.items()
+    for constructor in constructors
+}
+"""Section and the constructor of its value, of those that there may be → whether its size is of one byte."""
 _HEADERS_MAX: Final = 256
 _HEADER_BYTES_MAX: Final = 16
 _headers: Final[dict[bytes, AmqpHeader]] = {}
@@ -83,24 +89,24 @@ class MessageSections:
         """Raises AmqpViolation for what is no message."""
         self.data = data
         self.sections: list[MessageSection] = []
-        found = self.sections
+        found, sized = self.sections, _SIZED.get
         at, size, last = 0, len(data), 0
         while at < size:
             start = at
-            if data[at : at + 2] == b"\0\x53" and at + 4 < size:
+            if at + 4 < size and data[at + 1] == 0x53 and not data[at]:
                 code = data[at + 2]
                 at += 3
             else:
                 code, at = _code_of(data, at)
-            if code <= last or DATA <= last <= SEQUENCE:
+            if code <= last or last >= DATA:
                 _check_order(last, code)
                 if len(found) == SECTIONS_MAX:
                     raise malformed(f"a message has more than {SECTIONS_MAX} sections")
-            constructor = data[at] if at < size else -1
-            if constructor not in _CONSTRUCTORS.get(code, ()):
+            short = sized(code << 8 | data[at]) if at < size else None
+            if short is None:
                 raise malformed(f"a section {code:#x} of a message has a value of a wrong type")
             # Most have a size of one byte; nothing else is looked at here.
-            end = at + 2 + data[at + 1] if constructor in _SHORT and at + 1 < size else skip(data, at)
+            end = at + 2 + data[at + 1] if short and at + 1 < size else skip(data, at)
             if end > size:
                 raise malformed("a value goes on behind the end")
             found.append(_new(MessageSection, (code, start, at, end)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -150,3 +151,19 @@ def test_a_broken_socket_and_too_many_buffers_are_the_transports(
     transport = Unsent()
     sockets.write(ours.fileno(), transport, [b"lost"])
     assert (transport.data, sockets.needs_loop) == (b"lost", True)
+
+
+def test_a_wait_with_a_spin_finds_what_is_there_and_sleeps_when_nothing_comes() -> None:
+    sockets = DirectSockets()
+    sockets.spin_for(10_000_000_000, time.monotonic_ns)
+    spin = sockets.spin
+    assert spin is not None
+    assert sockets.wait(0.001) == []
+    assert (spin.count, spin.paid) == (1, 0)
+    sockets.ring()
+    assert sockets.wait(10.0), "the one after a spin in vain sleeps"
+    assert spin.count == 1
+    assert sockets.wait(10.0)
+    assert spin.count == 2
+    assert sockets.wait(0), "whoever does not wait does not spin"
+    assert spin.count == 2
