@@ -1,4 +1,4 @@
-"""The broker actor: a shell around broker.cluster_broker, with hosts and other brokers that are actors.
+"""What the actor of a broker does: a shell around broker.cluster_broker, with hosts and other brokers that are actors.
 
 Survives a crash: the list of hosts, the cluster's token and the templates, from the catalogue; its copy of the
 configuration change record; what each host serves is asked of the host.  Hosts are detached actors: messages flow on
@@ -113,7 +113,7 @@ class _WhenReady:
     """Carries the record out once every host was asked what it serves, or said why it does not start: what is not
     known may be there."""
 
-    def __init__(self, actor: BrokerActor) -> None:
+    def __init__(self, actor: BrokerShell) -> None:
         self._actor = actor
         self._applying = actor._broker.applying(actor._take_brokers)
 
@@ -133,12 +133,13 @@ class _WhenReady:
         self._actor._applied_partly |= bool(self._actor._broker.registry.unasked)
 
 
-class BrokerActor:
+class BrokerShell:
     """See the module."""
 
-    def __init__(self, spec: BrokerSpec, stands_by: str = "") -> None:
-        """``stands_by``: the actor's name, of one that is to become a lost broker."""
+    def __init__(self, spec: BrokerSpec, stands_by: str, actor: type) -> None:
+        """``stands_by``: the actor's name, of one that is to become a lost broker, else ""; ``actor``: its class."""
         self._spec = spec
+        self._actor = actor
         self._stands_by = stands_by
         normal_priority_throughout()
         self._node = runtime.node_id()
@@ -386,7 +387,7 @@ class BrokerActor:
                 clustering,
                 self._config,
                 clock,
-                actor=type(self),
+                actor=self._actor,
                 node=self._node,
                 ending=lambda: self._broker.ending,
                 hosts=lambda: (host for host, how in self._catalogue.hosts.items() if how != IN_BROKER),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.actors.broker import BrokerActor
+from raybroker.actors.broker_actor import BrokerActor
 from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.forwarding_agents import end_all
 from raybroker.actors.join import check_table, shared_table

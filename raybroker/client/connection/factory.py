@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from raybroker.client.aio import handles
 from raybroker.client.blocking.handles import Connection, XaConnection
 from raybroker.client.cluster import ray_seam
 from raybroker.client.cluster.addresses import ATTRIBUTE, Addresses
@@ -29,6 +28,9 @@ from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterErro
 from raybroker.objects.administered import AdministeredObject
 from raybroker.system.clock import SystemClock
 from raybroker.transport.loops import sleep_waited_for
+
+if TYPE_CHECKING:
+    from raybroker.client.aio import handles
 
 log = logging.getLogger("raybroker.client")
 
@@ -147,6 +149,8 @@ class AsyncConnectionFactory(FactoryAttributes):
         token: Token | None = None,
     ) -> handles.Connection:
         """A connection with these attributes; see :func:`connect`."""
+        from raybroker.client.aio import handles
+
         given = Given(username, password, token)
         return handles.Connection(await self._core(url, cluster, broker, client_id, given))
 
@@ -162,6 +166,8 @@ class AsyncConnectionFactory(FactoryAttributes):
         token: Token | None = None,
     ) -> handles.XaConnection:
         """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
+        from raybroker.client.aio import handles
+
         self._require_xa()
         given = Given(username, password, token)
         return handles.XaConnection(await self._core(url, cluster, broker, client_id, given))
@@ -384,6 +390,8 @@ async def loopback_async(
     broker: str | None = None,
 ) -> handles.Connection:
     """:func:`raybroker.loopback` for asyncio."""
+    from raybroker.client.aio import handles
+
     return handles.Connection(
         await asyncio.to_thread(_loopback_core, store, properties, client_id, IoThread.shared(), broker)
     )

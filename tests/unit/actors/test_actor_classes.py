@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 from ray.actor import ActorClass
 
 from raybroker.actors import runtime
+from raybroker.actors.broker import BrokerShell
+from raybroker.actors.broker_actor import METHODS, BrokerActor
 
 
 class Worker:
@@ -23,3 +26,10 @@ def test_actors_of_one_class_are_of_one_class_of_ray(monkeypatch: pytest.MonkeyP
     first, *others = started
     assert len(others) == 4
     assert all(other is first for other in others)
+
+
+def test_the_actor_of_a_broker_has_the_methods_of_what_carries_them_out() -> None:
+    work = {name for name, found in vars(BrokerShell).items() if not name.startswith("_") and callable(found)}
+    assert set(METHODS) == work
+    assert all(inspect.iscoroutinefunction(getattr(BrokerActor, name)) for name in METHODS)
+    assert BrokerActor.ready.__qualname__ == "BrokerActor.ready"  # type: ignore[attr-defined]
