@@ -1,4 +1,4 @@
-"""What the actor of a broker does: a shell around broker.cluster_broker, with hosts and other brokers that are actors.
+"""The work of the actor of a broker: a shell around broker.cluster_broker, whose hosts and other brokers are actors.
 
 Survives a crash: the list of hosts, the cluster's token and the templates, from the catalogue; its copy of the
 configuration change record; what each host serves is asked of the host.  Hosts are detached actors: messages flow on
