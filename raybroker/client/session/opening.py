@@ -33,7 +33,6 @@ from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared
-from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, RequestTimeoutError
 from raybroker.model.naming.names import is_temporary_name
@@ -77,6 +76,8 @@ def consumer(
 
 def gateway_session(connection: ConnectionCore, mode: str) -> SessionCore:
     """A session of a gateway, which waits for confirmations by callbacks."""
+    from raybroker.client.session.joint_transaction import JointTransactions  # Gateways alone have such.
+
     made = SessionCore(connection, mode, list, transactions=JointTransactions)
     connection.begin_session()
     return made
