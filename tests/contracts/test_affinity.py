@@ -6,11 +6,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import raybroker as rb
+from raybroker.client.connection.shared_body import SharedObject, SharedObjects
+from raybroker.client.producer.bodies.body_reference import given_by_reference
 from raybroker.errors import ConfigError
 from raybroker.examples import warm_models
+from raybroker.model.affinity import NODE
 from tests.contracts.handles import create, until
 
 FOREVER_MS = 3_600_000
@@ -173,6 +177,32 @@ def test_messages_from_before_a_restart_wait_for_their_labels_too(tmp_path: Any)
         one.close()
         two, three = consumer(again, name, "b"), consumer(again, name, "a")
         assert sorted(bodies(two, 1) + bodies(three, 1)) in ([1, 2], [2, 3])
+
+
+def test_the_node_of_a_reference_is_a_label(connection: Any) -> None:
+    """What rb.ref puts into Ray's object store says where it lies, and consumers in Ray say where they are"""
+
+    async def nothing(*args: Any) -> Any:
+        raise AssertionError("nothing is given or found here")
+
+    def objects(node: str) -> SharedObjects:
+        return SharedObjects(lambda value: SharedObject("key", value), nothing, nothing, lambda value: value, node)
+
+    array = np.zeros(1 << 20)
+    _, properties = given_by_reference(rb.ref(array), {"size": 1}, objects("node-1"))
+    assert properties is not None
+    assert (properties["size"], properties[NODE]) == (1, "node-1")
+    name = create(connection, "q", affinityKey=NODE, affinityWait=FOREVER_MS)
+    elsewhere = consumer(connection, name)
+    core = connection._core
+    core.channels.objects = objects("node-1")
+    try:
+        here = consumer(connection, name)
+    finally:
+        core.channels.objects = None
+    connection.session().producer(name).send("x", {NODE: "node-1"})
+    assert bodies(here, 1) == ["x"]
+    assert elsewhere.receive(timeout=0.05) is None
 
 
 def test_the_example_loads_models_seldom(connection: Any) -> None:
