@@ -98,6 +98,26 @@ def test_a_limit_that_tunes_itself_is_one_over_all_brokers(rig: ClusterRig) -> N
     until(lambda: [row["limit"] for row in connection.admin().list_consumers(name)] == [consumer.info()["limit"]])
 
 
+def test_a_transaction_over_brokers_keeps_a_checkpoint_where_its_message_is(rig: ClusterRig) -> None:
+    work, results = rig.name(), rig.name()
+    for home in ("b2", "b3"):
+        rig.connect(home).session().producer(work).send(home)
+    connection = rig.connect("b1")
+    session = connection.session(transacted=True)
+    consumer, producer = session.consumer(work), session.producer(results)
+    first, second = take(consumer, 2)
+    producer.send("one")
+    first.checkpoint({"done": first.body})
+    with pytest.raises(IllegalStateError, match="another host"):
+        second.checkpoint({"done": second.body})
+    session.commit()
+    assert bodies(take(connection.session().consumer(results), 1)) == ["one"]
+    assert nothing(consumer)
+    session.close()
+    (again,) = take(connection.session().consumer(work), 1)
+    assert (again.body, again.checkpoint_state) == (first.body, {"done": first.body})
+
+
 @pytest.mark.parametrize("threshold", [50, None])
 def test_what_is_buffered_and_granted_over_all_brokers_stays_within_the_limit(
     rig: ClusterRig, threshold: int | None

@@ -25,6 +25,7 @@ EXTRA = {
     "cause",
     "direction",
     "condition",
+    "copy",
 }
 """Labels beside those of the tiers; each takes a bounded number of values."""
 
