@@ -53,6 +53,7 @@ class Connection:
             durable_consumer=lambda where, name, selector, **options: self._open("durable", name),
             close=lambda: None,
             commit=lambda: self.commits.put(1),
+            _core=SimpleNamespace(transactions=None),
         )
 
     def _open(self, *what: Any) -> Any:
