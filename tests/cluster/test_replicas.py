@@ -111,6 +111,19 @@ def is_back(store: Path) -> bool:
     return True
 
 
+def create(admin: Any, name: str, **attributes: Any) -> None:
+    """A busy machine makes three processes for longer than a client waits for an answer."""
+
+    def made() -> bool:
+        try:
+            admin.create_destination("queue", name, if_exists="keep", **attributes)
+        except ConnectionLostError:
+            return False
+        return True
+
+    until(made, f"{name} is made", RECOVERED_S)
+
+
 def replication(connection: Any, name: str) -> dict[str, Any]:
     found: dict[str, Any] = connection.admin().query_destination("queue", name)["replication"]
     return found
@@ -119,3 +132,28 @@ def replication(connection: Any, name: str) -> dict[str, Any]:
 def is_complete(connection: Any, name: str) -> bool:
     copies = replication(connection, name)["copies"]
     return sorted(one["broker"] for one in copies if one["voter"] and not one["behind"]) == ["b1", "b2", "b3"]
+
+
+def test_all_copies_come_back_after_a_stop_and_serve_who_is_outside(cluster: Any, store: Path) -> None:
+    with rb.connect(cluster=CLUSTER, broker="b1", **PATIENT) as connection:
+        admin = connection.admin()
+        create(admin, "dead", **COPIED)
+        create(admin, "work", replicas=3, errorDestination="dead", redeliveryLimit=1)
+        connection.session().producer("work").send_many(range(100))
+    with rb.connect(cluster=CLUSTER, broker="b3", **PATIENT) as connection:
+        create(connection.admin(), "far", **COPIED)
+    cluster.stop()
+    until(lambda: is_back(store), "all brokers are back", RECOVERED_S)
+    until(lambda: address("b2"), "broker b2 takes clients from outside", RECOVERED_S)
+    with rb.connect(address("b2"), username="ann", password="secret", **PATIENT) as outside:
+        consumer = outside.session(ack="client").consumer("work")
+        first = take(consumer, 100)
+        assert bodies(first) == list(range(100))
+        first[0].reject()
+        first[-1].acknowledge()
+        assert bodies(take(outside.session().consumer("dead"), 1)) == [0]
+        outside.session().producer("far").send("from outside")
+        assert bodies(take(outside.session().consumer("far"), 1)) == ["from outside"]
+    with rb.connect(cluster=CLUSTER, broker="b1", **PATIENT) as connection:
+        connection.admin().destroy_destination("queue", "far")
+        until(lambda: len(list(store.glob("*/*/copies/*"))) == 9, "the copies of what was destroyed are gone")
