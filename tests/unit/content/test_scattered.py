@@ -50,7 +50,9 @@ def test_parts_are_the_bytes_of_the_body(value: Any) -> None:
     assert all(len(piece) == PIECE_BYTES for piece in list(pieces_in(parts))[:-1])
 
 
-@pytest.mark.parametrize("value", [TABLE, TABLE.slice(7, 11), BATCH, BATCH.slice(0, 0)])
+@pytest.mark.parametrize(
+    "value", [TABLE, TABLE.slice(7, 11), BATCH, BATCH.slice(0, 0)], ids=["table", "slice", "batch", "empty"]
+)
 def test_a_table_of_arrow_comes_back_as_it_was(value: Any) -> None:
     kind, data = encode_body({"table": value, "more": 1})
     found = decode_body(kind, data)["table"]
@@ -81,7 +83,7 @@ def test_a_damaged_table_is_refused() -> None:
         ({str(number): numpy.zeros(1) for number in range(1_001)}, 0),
         ("text", 0),
     ],
-    ids=str,
+    ids=["array", "arrays", "table", "mixed", "keys", "objects", "records", "many", "text"],
 )
 def test_what_may_go_by_reference_is_measured(value: Any, nbytes: int) -> None:
     assert bytes_in(value) == nbytes
