@@ -100,7 +100,9 @@ async def _closing(core: ConnectionCore) -> None:
 
 # ---- producers -------------------------------------------------------------------------------------------------------
 
-_OF_OPEN: Final = frozenset({"session", "_core", "_own", "_io", "_common", "_callbacks", "_timeout_s", "_made"})
+_OF_OPEN: Final = frozenset(
+    {"session", "_core", "_own", "_io", "_common", "_callbacks", "_timeout_s", "_made", "_reference_bytes"}
+)
 """What a producer has once it is open: a copy opens itself when one of these is asked for."""
 Made = tuple[Any, "ProducerOptions"]
 """Destination and options of a producer."""

@@ -72,6 +72,7 @@ EXCUSED = {
     "analyze": "alerts, a line each",
     "salvage": "a report of a store",
     "receive": "messages, a line each",
+    "verify": "a report of a run",
     "list pool": "asks Ray",
     "list saf": "agents are of clusters",
     "query saf": "agents are of clusters",

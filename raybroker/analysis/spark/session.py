@@ -51,6 +51,7 @@ SENT: Final = (
     "model/**/*.py",
     "system/__init__.py",
     "system/clock.py",
+    "system/entropy.py",
     "metrics/__init__.py",
     "metrics/catalogue.py",
 )

@@ -10,6 +10,7 @@ from tests.unit.engine.parts import Desk
 
 CONFIG = {
     "imq.message.max_size": 1000,
+    "raybroker.reference.max_size": 5000,
     "imq.transaction.message.maxConsecutiveRollbacks": 3,
     "imq.message.expiration.interval": 60,
 }
