@@ -279,7 +279,9 @@ class CopiedLogs:
         """What follows once enough brokers have answered: those that are lost are not waited for."""
         following = copy.takeovers.answered(action, self._me, held_copies(copy.placed.log, copy.row))
         others = [peer for peer in action.peers if peer != self._me]
-        waiting = {asyncio.ensure_future(self._answer_of(copy, action, peer)) for peer in others}
+        waiting = {
+            self._loops.once(f"how far broker {peer} is", self._answer_of(copy, action, peer)) for peer in others
+        }
         try:
             while waiting and not following:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
