@@ -29,12 +29,12 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, NotSupporte
 from raybroker.model.naming.names import check_destination_type
 from raybroker.system.supervision import Supervisor
 
-LOOK_S: Final = 0.25
+LOOK_S: Final = 0.5
 LOOK_SOON_S: Final = 0.1
 """While a log has no leader, or one that is not served yet."""
 ASK_S: Final = 1.0
-ASK_SOON_S: Final = 0.5
-"""How often another broker is asked for its copies; the latter while there is no leader."""
+"""How often another broker is asked for its copies; more often, as often as this one looks, while there is no
+leader."""
 ANSWER_S: Final = 1.0
 """How long a copy or a broker may take to answer."""
 WORK_S: Final = 20.0
@@ -170,7 +170,7 @@ class CopiedLogs:
         now_ms = self._now_ms()
         unled = {name for copy in self._own.values() if not copy.is_led for name in copy.placed.brokers}
         for broker in {name for copy in self._own.values() for name in copy.placed.brokers} - {self._me}:
-            apart_ms = ASK_SOON_S * 1000 if broker in unled else ASK_S * 1000
+            apart_ms = LOOK_S * 1000 if broker in unled else ASK_S * 1000
             if now_ms - self._asked_ms.get(broker, -(10**9)) >= apart_ms:
                 self._asked_ms[broker] = now_ms
                 self._once(f"the copies of broker {broker}", self._ask_broker(broker))
@@ -263,7 +263,11 @@ class CopiedLogs:
 
     async def _carry_out(self, copy: OwnCopy, action: CopyAction) -> None:
         if isinstance(action, AskCopies):
-            for then in (await self._ask_all(copy, action))[:1]:
+            others = [peer for peer in action.peers if peer != self._me]
+            following = copy.takeovers.answered(action, self._me, held_copies(copy.placed.log, copy.row))
+            for work in asyncio.as_completed([self._answer_of(copy, action, peer) for peer in others]):
+                following = [*following, *await work]
+            for then in following[:1]:
                 await self._carry_out(copy, then)
             return
         assert isinstance(action, StartAt | LevelCopy)
@@ -274,22 +278,6 @@ class CopiedLogs:
             log.info("broker %s could not be told to lead %s: %s", chosen, copy.placed.log, error)
         finally:
             copy.takeovers.ended(action)
-
-    async def _ask_all(self, copy: OwnCopy, action: AskCopies) -> list[CopyAction]:
-        """What follows once enough brokers have answered: those that are lost are not waited for."""
-        following = copy.takeovers.answered(action, self._me, held_copies(copy.placed.log, copy.row))
-        others = [peer for peer in action.peers if peer != self._me]
-        waiting = {
-            self._loops.once(f"how far broker {peer} is", self._answer_of(copy, action, peer)) for peer in others
-        }
-        try:
-            while waiting and not following:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                following = [then for one in done for then in one.result()]
-        finally:
-            for one in waiting:
-                one.cancel()
-        return following
 
     async def _answer_of(self, copy: OwnCopy, ask: AskCopies, peer: str) -> list[CopyAction]:
         name = copy.placed.log

@@ -107,13 +107,7 @@ class OwnCopy:
             self._unled_ms = now_ms
         waits = {} if self._unled_ms < 0 else {placed.home: self._unled_ms}
         heard = (placed.home,) if self.is_led else ()
-        live = [name for name in placed.brokers if name in rows and not self._is_lost(name)]
-        return self.takeovers.looked(live, heard, waits, now_ms)
-
-    def _is_lost(self, broker: str) -> bool:
-        """Whether the copy of a broker led, is heard no more, and the broker has not answered since: what it has said
-        before does not make it the one that asks the others."""
-        return broker == self.leader != self._me and self._others[broker][0] < self._unled_ms
+        return self.takeovers.looked([name for name in placed.brokers if name in rows], heard, waits, now_ms)
 
     def why(self) -> str:
         """Return why nobody leads, for people; "" while somebody does."""

@@ -29,7 +29,7 @@ from raybroker.model.errors import ConfigError, IllegalStateError
 
 APART_MS: Final = 30_000
 """Between two changes of leader, so that a broker that cannot live anywhere is not carried round the cluster."""
-AGAIN_MS: Final = 1_000
+AGAIN_MS: Final = 2_000
 """Until copies are asked again that were not enough; their answers of before do not count any more."""
 ATTEMPT_MS: Final = 60_000
 """A takeover that has not come to its end by then has failed, and may be tried again."""
@@ -154,8 +154,8 @@ class CopyTakeovers:
         out: list[CopyAction] = []
         for name, attempt in self._attempts.items():
             if attempt.step is CopyStep.ASK and now_ms - attempt.asked_ms >= AGAIN_MS:
-                self._number += 1
-                attempt.number, attempt.asked_ms, attempt.answers = self._number, now_ms, {}
+                attempt.asked_ms = now_ms
+                attempt.answers = {}
                 out.append(AskCopies(name, attempt.number, (name, *self.sets[name])))
         return out
 
