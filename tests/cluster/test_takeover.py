@@ -36,14 +36,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, objec
     with postgres.server() as server:
         yield {
             **rays.small_store(tmp_path_factory.mktemp("store")),
-            "imq.cluster.ha": True,
-            "imq.cluster.nomasterbroker": True,
-            "imq.cluster.sharecc.persist.jdbc.url": server.url,
-            "imq.persist.store": "sql",
-            "imq.persist.jdbc.dbVendor": "postgresql",
-            "imq.persist.jdbc.postgresql.opendburl": server.url,
-            "imq.persist.jdbc.connection.retry.delay": 200,
-            "raybroker.cluster.table_timeout_ms": 30_000,
+            **postgres.shared_store(server),
         }
 
 

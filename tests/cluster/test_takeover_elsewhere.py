@@ -46,14 +46,7 @@ def cluster(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with postgres.server() as server:
         config: dict[str, object] = {
             **rays.small_store(folder),
-            "imq.cluster.ha": True,
-            "imq.cluster.nomasterbroker": True,
-            "imq.cluster.sharecc.persist.jdbc.url": server.url,
-            "imq.persist.store": "sql",
-            "imq.persist.jdbc.dbVendor": "postgresql",
-            "imq.persist.jdbc.postgresql.opendburl": server.url,
-            "imq.persist.jdbc.connection.retry.delay": 200,
-            "raybroker.cluster.table_timeout_ms": 30_000,
+            **postgres.shared_store(server),
             "imq.service.activelist": "jms",
             "imq.hostname": "127.0.0.1",
             "imq.portmapper.port": 0,

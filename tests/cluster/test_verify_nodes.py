@@ -51,14 +51,7 @@ def test_brokers_that_share_a_database_lose_nothing_with_a_node(nodes: Nodes, tm
     with postgres.server() as server:
         config: dict[str, object] = {
             **rays.small_store(tmp_path),
-            "imq.cluster.ha": True,
-            "imq.cluster.nomasterbroker": True,
-            "imq.cluster.sharecc.persist.jdbc.url": server.url,
-            "imq.persist.store": "sql",
-            "imq.persist.jdbc.dbVendor": "postgresql",
-            "imq.persist.jdbc.postgresql.opendburl": server.url,
-            "imq.persist.jdbc.connection.retry.delay": 200,
-            "raybroker.cluster.table_timeout_ms": 30_000,
+            **postgres.shared_store(server),
         }
         chosen = Config.from_values({**config, "imq.cluster.brokerlist": "b1,b2,b3"})
         TableManager(chosen, "taken").create()

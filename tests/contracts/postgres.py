@@ -120,3 +120,17 @@ def server(password: str | None = None) -> Iterator[Server]:
                 made.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def shared_store(server: Server) -> dict[str, object]:
+    """The settings of brokers that have their record and their stores in one database."""
+    return {
+        "imq.cluster.ha": True,
+        "imq.cluster.nomasterbroker": True,
+        "imq.cluster.sharecc.persist.jdbc.url": server.url,
+        "imq.persist.store": "sql",
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.opendburl": server.url,
+        "imq.persist.jdbc.connection.retry.delay": 200,
+        "raybroker.cluster.table_timeout_ms": 30_000,
+    }

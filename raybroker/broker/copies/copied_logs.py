@@ -48,6 +48,7 @@ LEAD: Final = "lead_copy"
 OPEN: Final = "open_copy"
 FORGET: Final = "forget_copy"
 NODE: Final = "node"
+SECRET: Final = "copy_secret"
 SHOWN: Final = ("copy", "voter", "index", "behind", "in_flight_bytes", "answered_ms_ago", "connected", "trouble")
 """What is shown of each copy, as in raybroker.copies.copy_status."""
 
@@ -391,9 +392,11 @@ class CopiedLogs:
     async def _ask_secret(self, placed: PlacedLog) -> bytes:
         for broker in placed.brokers:
             if broker != self._me:
-                rows = await self._ask_broker(broker)
-                if secret := rows.get(placed.log, {}).get("secret"):
-                    return bytes.fromhex(str(secret))
+                try:
+                    found = await self._peers.call_broker(broker, SECRET, {"log": placed.log}, timeout_s=ANSWER_S)
+                except BrokerError:
+                    continue
+                return bytes.fromhex(str(found))
         raise ConnectionLostError(f"no broker that has a copy of {placed.log} can be asked for it")
 
     async def _end_copy(self, maker: CopyMaker, name: str, kept: KeptCopy) -> None:
@@ -411,7 +414,14 @@ class CopiedLogs:
 
     def methods(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """What brokers ask each other, by name."""
-        return {COPIES_OF: self.copy_rows, LEAD: self.lead, OPEN: self.open, FORGET: self.forget_copy, NODE: self.node}
+        return {
+            COPIES_OF: self.copy_rows,
+            SECRET: self.secret,
+            LEAD: self.lead,
+            OPEN: self.open,
+            FORGET: self.forget_copy,
+            NODE: self.node,
+        }
 
     async def node(self) -> str:
         """Return the node of the copies of this broker."""
@@ -421,12 +431,14 @@ class CopiedLogs:
 
     async def copy_rows(self) -> dict[str, Row]:
         """Log → the row of this broker's copy."""
+        return {name: {**copy.row, "served": copy.served} for name, copy in self._own.items() if copy.row}
+
+    async def secret(self, log: str) -> str:
+        """Return what all copies of a log have, in hexadecimal digits, to a broker that is to keep or reach one."""
         kept = {} if self._maker is None else self._maker.kept()
-        return {
-            name: {**copy.row, "secret": kept[name].secret.hex(), "served": copy.served}
-            for name, copy in self._own.items()
-            if copy.row and name in kept
-        }
+        if log not in kept:
+            raise ConnectionLostError(f"broker {self._me} has no copy of {log}")
+        return kept[log].secret.hex()
 
     async def lead(self, log: str) -> None:
         """Have this broker's copy ask for promises."""

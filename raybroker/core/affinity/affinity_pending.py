@@ -18,7 +18,7 @@ from raybroker.core.batches.arrival_times import ArrivalTimes
 from raybroker.core.delivery.backlog import ANY, UNSORTED, Backlog, Bucket
 from raybroker.core.delivery.consumers import Consumer, Consumers, in_line
 from raybroker.core.delivery.pending import Dies, HandOut
-from raybroker.core.delivery.plain import Classify, PlainPending
+from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.run import Run, position
 from raybroker.core.delivery.selector_index import SELECTORS_MAX
 from raybroker.core.policy import DestinationPolicy
@@ -35,6 +35,7 @@ class AffinityPending(PlainPending):
     __slots__ = ("_labels", "_policy", "_step", "_times", "passes")
 
     backlog: Backlog
+    always_sorts = True
 
     def __init__(self, consumers: Consumers, labels: LabelIndex, policy: DestinationPolicy, step: Step) -> None:
         super().__init__(consumers, labels)
@@ -56,20 +57,6 @@ class AffinityPending(PlainPending):
 
     def labels_leave(self, attachment: int) -> None:
         self._labels.leave_labels(attachment)
-
-    def append(self, run: Run, content: Content | None = None) -> None:
-        if self.unfinished and self.backlog.has_unsorted(run.priority):
-            self.backlog.append(run, UNSORTED)
-            return
-        for signature, mask in self._labels.classify(run, content):
-            self.backlog.append(run._replace(mask=mask), signature)
-
-    def put_back(self, run: Run, classify: Classify | None = None) -> None:
-        if self.unfinished and self.backlog.has_unsorted(run.priority):
-            self.backlog.give_back(run, UNSORTED)
-            return
-        for signature, mask in (classify or self._labels.classify)(run):
-            self.backlog.give_back(run._replace(mask=mask), signature)
 
     # ---- going out -------------------------------------------------------------------------------------------------
 

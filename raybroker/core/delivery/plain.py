@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ClassVar
 
 from raybroker.core.batches.arrival_times import ArrivalTimes
 from raybroker.core.batches.forming import BatchFormer
@@ -41,6 +42,8 @@ class PlainPending:
     )
 
     backlog: Backlog | SortedBacklog
+    always_sorts: ClassVar[bool] = False
+    """Whether messages are in several buckets also where no consumer has a selector."""
 
     def __init__(self, consumers: Consumers, selector_index: SelectorIndex) -> None:
         self.backlog = Backlog()
@@ -76,14 +79,14 @@ class PlainPending:
     def append(self, run: Run, content: Content | None = None) -> None:
         if self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.append(run, UNSORTED)
-        elif not self.selector_index.selectors:
+        elif not self.selector_index.selectors and not self.always_sorts:
             self.backlog.append(run)
         else:
             for signature, mask in self.selector_index.classify(run, content):
                 self.backlog.append(run._replace(mask=mask), signature)
 
     def put_back(self, run: Run, classify: Classify | None = None) -> None:
-        if not self.selector_index.selectors:
+        if not self.selector_index.selectors and not self.always_sorts:
             self.backlog.give_back(run)
         elif self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.give_back(run, UNSORTED)
