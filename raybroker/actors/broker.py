@@ -111,7 +111,8 @@ log = logging.getLogger("raybroker.broker")
 
 class _WhenReady:
     """Carries the record out once every host was asked what it serves, or said why it does not start: what is not
-    known may be there."""
+    known may be there.  So may copies of what the record destroyed, which end afterwards: it has not forgotten those by
+    then."""
 
     def __init__(self, actor: BrokerShell) -> None:
         self._actor = actor
@@ -119,11 +120,11 @@ class _WhenReady:
 
     async def apply(self, changes: tuple[Change, ...]) -> bool:
         await self._require_started()
-        return await self._applying.apply(changes)
+        return await self._applying.apply(changes) or self._actor._cluster.copies.keeps_destroyed()
 
     async def apply_whole(self, wanted: RecordState) -> bool:
         await self._require_started()
-        return await self._applying.apply_whole(wanted)
+        return await self._applying.apply_whole(wanted) or self._actor._cluster.copies.keeps_destroyed()
 
     def awaited(self) -> str:
         return self._applying.awaited()

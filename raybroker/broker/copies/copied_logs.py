@@ -109,6 +109,11 @@ class CopiedLogs:
                 return PlacedLog.of_record(key, row)
         return None
 
+    def keeps_destroyed(self) -> bool:
+        """Return whether a copy is here of what was destroyed: until it is removed, the record must say that it was."""
+        past = self._agreed().past
+        return self._maker is not None and any(kept.key in past for kept in self._maker.kept().values())
+
     # ---- looks
 
     async def run(self) -> None:

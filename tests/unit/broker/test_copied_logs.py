@@ -145,7 +145,10 @@ class Brokers:
         self.served[name] = Served()
 
     async def propose(self, change: Change) -> None:
+        """Brokers that have carried all out forget what was destroyed."""
         self.record.apply(change)
+        if not any(logs.keeps_destroyed() for logs in self.logs.values()):
+            self.record.past.clear()
 
     async def call_broker(self, broker: str, method: str, args: dict[str, Any], *, timeout_s: float) -> Any:
         if broker not in self.logs:
@@ -200,6 +203,7 @@ async def story(folder: Path) -> None:
         assert {one["broker"] for one in copies if one["voter"]} == set(NAMES)
         assert brokers.serving() == [leader], "who comes back follows"
         await brokers.propose(Change("destroy_destination", KEY))
+        assert brokers.record.past == {KEY}, "it is remembered while there are copies"
         await brokers.until(lambda: not any(folder.iterdir()), "the copies of what was destroyed are gone")
         assert brokers.serving() == []
     finally:
