@@ -231,7 +231,7 @@ class StoreTables:
         with self._session() as session:
             locks = {name: self._lock(session, name) for name in self._host_names()}
             held = [name for name, lock in locks.items() if lock.held()]
-            fenced = False
+            fenced = asked = False
             while True:
                 try:
                     if not fenced:
@@ -244,8 +244,9 @@ class StoreTables:
                 left = [name for name, lock in locks.items() if not fenced or lock.held()]
                 if not left:
                     return held
-                if monotonic_ns() > deadline_ns:
+                if asked and monotonic_ns() > deadline_ns:  # Each session is ended once at least, however late it is.
                     break
+                asked = True
                 for name in left:
                     try:
                         locks[name].break_()
