@@ -118,8 +118,12 @@ class Commands(TyperGroup):
     """A group whose commands may raise the broker's errors: reason to standard error, class to exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        with answering():
-            return super().invoke(ctx)
+        before = output.objects.set(False)
+        try:
+            with answering():
+                return super().invoke(ctx)
+        finally:
+            output.objects.reset(before)  # The next command of this thread has its own.
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Do what click does, but name what could have been meant: list queues is list dst."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.cli import output
 from raybroker.cli.exits import Exit, code_of
 from raybroker.model.errors import BY_CODE, BrokerError
 
@@ -156,3 +157,9 @@ def test_an_error_that_is_none_of_the_broker_s_is_not_hidden(raybroker: Any, fai
     failing(ZeroDivisionError())
     assert isinstance(raybroker("list", "dst").exception, ZeroDivisionError)
     assert not issubclass(ZeroDivisionError, BrokerError)
+
+
+def test_errors_are_objects_for_the_command_with_json_alone(raybroker: Any, failing: Any) -> None:
+    failing(BY_CODE["no_cluster"]("the reason"))
+    assert raybroker("list", "dst", "--json").stderr.startswith('{"error": "the reason"')
+    assert not output.objects.get()
