@@ -60,6 +60,7 @@ class CopyStatus:
     leader       id of the copy that leads, as far as is known here; "" when none is
     term         number of the latest term that this copy has promised itself to
     index        its log ends here
+    chain        hash of all entries up to there: logs with one chain are equal
     committed    entries up to here are final, as far as is known here
     released     where it leads: entries up to here were told to whoever waits for them
     lease        where it leads: no other copy can lead now
@@ -74,6 +75,7 @@ class CopyStatus:
     leader: str
     term: int
     index: int
+    chain: str
     committed: int
     released: int
     lease: bool
@@ -114,6 +116,7 @@ def status_of(
         replica.leader,
         replica.promised.number,
         replica.last.index,
+        replica.last.chain.hex(),
         replica.committed,
         0 if leading is None else leading.released,
         replica.may_dispatch(now_ms),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 VIEW_TIMEOUT_S = 2.0
 JOIN_S = 60.0
@@ -58,15 +59,25 @@ class Functions:
 
         return dict(runtime.call_blocking(self._actors[broker].pids, timeout_s=VIEW_TIMEOUT_S))
 
-    def create(self, broker: str, queue: str, attributes: dict[str, Any] | None = None) -> bool:
-        chosen = {"hosting": "shared"} if attributes is None else attributes
-        self._connections[broker].admin().create_destination("queue", queue, **chosen)
+    def create(self, broker: str, queue: str, attributes: dict[str, Any]) -> bool:
+        self._connections[broker].admin().create_destination("queue", queue, **attributes)
         return True
 
     def replication(self, broker: str, queue: str) -> dict[str, Any]:
         """Who leads the log of a queue with copies, and how far each is, as one broker knows it."""
         found: dict[str, Any] = self._connections[broker].admin().query_destination("queue", queue)["replication"]
         return found
+
+    def copies(self, broker: str) -> list[dict[str, Any]]:
+        """What the copies that a broker keeps say of themselves; none where that cannot be asked now."""
+        from raybroker.actors import runtime
+        from raybroker.errors import BrokerError
+
+        try:
+            rows = runtime.call_blocking(self._actors[broker].peer, "copies", {}, timeout_s=VIEW_TIMEOUT_S)
+        except BrokerError:
+            return []
+        return list(rows.values())
 
     def queues(self, broker: str) -> list[str]:
         """Those that one broker has itself."""
@@ -98,10 +109,18 @@ def _join(address: str) -> None:
             return
 
 
+def _own_output() -> TextIO:
+    """Standard output for answers alone: what Ray writes there, also from its own threads in C++, goes to stderr."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return answers
+
+
 def main(arguments: list[str]) -> int:
     address, cluster = arguments
     from raybroker.errors import BrokerError
 
+    answers = _own_output()
     _join(address)
     functions = Functions(cluster)
     for line in sys.stdin:
@@ -110,7 +129,7 @@ def main(arguments: list[str]) -> int:
             answer = getattr(functions, function)(*given)
         except BrokerError as error:
             answer = {"error": type(error).__name__, "text": str(error)}
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
     return 0
 
 
