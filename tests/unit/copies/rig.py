@@ -247,9 +247,12 @@ class Node:
 
 
 class Group:
-    """Nodes, and the wires between them; the first ``voters`` begin the log."""
+    """Nodes, and the wires between them; the first ``voters`` begin the log, of whom ``in_sync`` must have an entry (0: a
+    majority)."""
 
-    def __init__(self, directory: Path, nodes: int = 3, voters: int = 3, seed: int = 1, kept: int = KEPT) -> None:
+    def __init__(
+        self, directory: Path, nodes: int = 3, voters: int = 3, seed: int = 1, kept: int = KEPT, in_sync: int = 0
+    ) -> None:
         self.directory = directory
         self.rng = Random(seed)
         self.kept = kept
@@ -262,7 +265,7 @@ class Group:
             node.begin()
         ids = [node.runs.id for node in self.nodes[:voters]]
         for node in self.nodes[:voters]:
-            node.runs.found(ids)
+            node.runs.found(ids, in_sync)
 
     def monotonic_ns(self) -> int:
         """The clock of all copies."""

@@ -97,6 +97,28 @@ def test_one_of_three_may_be_away(make: Make) -> None:
     assert blocks(away) == set(range(1, 20))
 
 
+def test_two_of_five_may_be_away_and_with_min_in_sync_of_four_one(make: Make) -> None:
+    group = make(nodes=5, voters=5, in_sync=4)
+    leader = group.led()
+    confirmed(leader, block(1))
+    first, second, *_ = [node for node in group.nodes if node is not leader]
+    first.kill()
+    confirmed(leader, block(2))
+    second.kill()
+    index = append(leader, block(3))
+    until(lambda: leader.runs.status().committed >= index, "a majority of three makes it final")
+    time.sleep(0.3)
+    assert leader.runs.released < index, "nobody is told before a fourth has it"
+    second.begin()
+    until(lambda: leader.runs.released >= index, "the fourth has it")
+    leader.kill()
+    first.begin()
+    confirmed(group.led(), block(4))
+    leader.begin()
+    group.agree()
+    assert [blocks(node) for node in group.nodes] == [{1, 2, 3, 4}] * 5
+
+
 def test_the_lease_ends_without_answers_and_comes_again(make: Make) -> None:
     group = make()
     leader = group.led()
