@@ -29,7 +29,7 @@ from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.given_bodies import bodies_of_this_process
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.hosts.copy_maker import RayCopies, RemoteCopy
+from raybroker.actors.hosts.copy_maker import RayCopies, RemoteCopy, host_of
 from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker, OwnBroker
 from raybroker.actors.hosts.host_spec import HostSpec
@@ -909,12 +909,13 @@ class BrokerShell:
         return bodies_of_this_process().find(key)
 
     async def pids(self) -> dict[str, int]:
-        """Process ids of the broker and its hosts, for tests and operators."""
+        """Process ids of the broker, its hosts and its copies of logs, for tests and operators."""
         found = {"broker": os.getpid()}
         for host, hosting in self._catalogue.hosts.items():
             remote = self._host(host, hosting)
             found[host] = (await remote.where())[2]
-        return found
+        copies = await self._cluster.copies.copy_rows()
+        return {**found, **{host_of(name): int(row["pid"]) for name, row in copies.items()}}
 
     async def stop(self) -> None:
         """Stop every host cleanly; the caller then ends this actor."""

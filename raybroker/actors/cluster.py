@@ -71,7 +71,7 @@ class Cluster:
         return {broker: url for broker, url in found.items() if url}
 
     def pids(self, broker: str | None = None) -> dict[str, int]:
-        """Process ids of one broker, without a name the first ("broker"), and of its hosts."""
+        """Process ids of one broker, without a name the first ("broker"), of its hosts and its copies of logs."""
         found: dict[str, int] = runtime.call_blocking(self._broker(broker or self.brokers[0]).pids)
         return found
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.model.errors import BrokerError
 from raybroker.verify.clients import ClientTask, ConsumerClient, MoverClient, ProducerClient, entrance_of
-from raybroker.verify.faults import NODE_KILLED, Dice
+from raybroker.verify.faults import NODE_FAULTS, Dice
 from raybroker.verify.notes import VerifyLane
 from raybroker.verify.plan import MESSAGES_MAX, VerifyPlan
 
@@ -31,7 +31,9 @@ class Crew:
         self._run = run
         self._brokers = brokers
         self._recorder = recorder
-        self._nodes = [runtime.node_id()] if NODE_KILLED in plan.faults else [node.id for node in runtime.nodes()]
+        self._nodes = (
+            [runtime.node_id()] if set(NODE_FAULTS) & set(plan.faults) else [node.id for node in runtime.nodes()]
+        )
         self._count = 0
         self._most = 0
         self.at_work: dict[str, list[tuple[ClientTask, Any]]] = {role: [] for role in ROLES}

@@ -99,9 +99,8 @@ class FaultCourse:
     def _is_over(
         self, deed: Deed, before: Mapping[str, tuple[str, Mapping[str, int]]], queues_answer: Callable[[], bool]
     ) -> bool:
-        """Whether all brokers and hosts answer that are waited for, and the queues can be asked."""
-        moved = self._away if self._plan.replicated else None
-        return self._faults.is_over(deed, before, moved=moved) and queues_answer()
+        """Whether all answers that is waited for, and the queues can be asked."""
+        return self._faults.is_over(deed, before, self._away) and queues_answer()
 
     def let_go_on(self) -> None:
         """Let everything go on that is stopped."""

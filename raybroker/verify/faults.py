@@ -10,7 +10,7 @@ import hashlib
 import os
 import signal
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,9 @@ BROKER: Final = "broker"
 ACTOR: Final = b"ray::"
 """What the command line of an actor's process begins with."""
 NODE_KILLED: Final = "kill-node"
+NODE_PAUSED: Final = "pause-node"
+NODE_FAULTS: Final = (NODE_KILLED, NODE_PAUSED)
+"""They meet clients, too, which are therefore on the node of the command."""
 RAYLET: Final = "raylet"
 """The name of the process that has started all others of its node."""
 AGENT_SILENT_S: Final = 150.0
@@ -79,11 +82,11 @@ class Deed:
 def planned(
     kind: str, dice: Dice, brokers: Mapping[str, tuple[str, Mapping[str, int]]], spared: Collection[str] = ()
 ) -> Deed | None:
-    """A fault of a kind; ``brokers``: name → its node and process ids; ``spared``: nodes that are not killed. None when
-    there is nobody that it could meet."""
+    """A fault of a kind; ``brokers``: name → its node and process ids; ``spared``: nodes that no fault meets as a
+    whole. None when there is nobody that it could meet."""
     what = kind.partition("-")[2]
     if what == "node":
-        return _node_killed(kind, dice, brokers, spared)
+        return _whole_node(kind, dice, brokers, spared)
     there = [name for name, (_, pids) in sorted(brokers.items()) if what != "host" or set(pids) - {BROKER}]
     if not there:
         return None
@@ -101,7 +104,7 @@ def planned(
     return Deed(kind, f"host {host} of broker {name}", node, {host: pids[host]})
 
 
-def _node_killed(
+def _whole_node(
     kind: str, dice: Dice, brokers: Mapping[str, tuple[str, Mapping[str, int]]], spared: Collection[str]
 ) -> Deed | None:
     nodes = sorted({node for node, _ in brokers.values()} - set(spared))
@@ -135,20 +138,31 @@ class FaultAgent:
 
     def kill_node(self) -> None:
         """End all that Ray runs on this node, with this process, as a machine that loses its power does."""
+        for pid in self._node():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @staticmethod
+    def _node() -> list[int]:
+        """All that Ray runs on this node, but this process. Raises IllegalStateError where no raylet has started it."""
         raylet = os.getppid()
         if _name(raylet) != RAYLET:
-            raise IllegalStateError(f"process {raylet} has started this one and is no {RAYLET}: the node is not killed")
-        for pid in (raylet, *_below(raylet)):
-            if pid != os.getpid():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+            raise IllegalStateError(f"process {raylet} has started this one and is no {RAYLET}: nothing is done")
+        return [pid for pid in (raylet, *_below(raylet)) if pid != os.getpid()]
 
     def pause(self, pids: Sequence[int], seconds: float) -> list[int]:
         """Stop processes, which go on after so many seconds; those that were there."""
+        return self._pause(pids, seconds, _signal)
+
+    def pause_node(self, seconds: float) -> list[int]:
+        """Stop all that Ray runs on this node, but this process, for so many seconds."""
+        return self._pause(self._node(), seconds, _send)
+
+    def _pause(self, pids: Sequence[int], seconds: float, send: Callable[[int, signal.Signals], bool]) -> list[int]:
         self._asked.set()
         with self._lock:
-            found = [pid for pid in pids if _signal(pid, signal.SIGSTOP)]
+            found = [pid for pid in pids if send(pid, signal.SIGSTOP)]
             self._stopped.update(found)
         timer = threading.Timer(seconds, self._go_on, (found,))
         timer.daemon = True
@@ -205,6 +219,11 @@ def _signal(pid: int, number: signal.Signals) -> bool:
         return False
     if words and not words.startswith(ACTOR):
         raise IllegalStateError(f"process {pid} is no actor of Ray: no signal was sent")
+    return _send(pid, number)
+
+
+def _send(pid: int, number: signal.Signals) -> bool:
+    """Send a signal to a process; False when there is none."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

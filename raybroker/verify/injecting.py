@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.model.errors import BrokerError, ConnectionLostError
-from raybroker.verify.faults import NODE_KILLED, Deed, FaultAgent
+from raybroker.verify.faults import NODE_KILLED, NODE_PAUSED, Deed, FaultAgent
 
 ASK_S: Final = 5.0
 """How long a broker may take to say what it is, while it is looked at every now and then."""
@@ -63,23 +63,24 @@ class Faults:
             except ConnectionLostError:
                 return True  # The agent has ended with its node.
             return False
+        if deed.kind == NODE_PAUSED:
+            return bool(runtime.call_blocking(agent.pause_node, pause_s))
         pids = list(deed.processes.values())
         if deed.pauses:
             return bool(runtime.call_blocking(agent.pause, pids, pause_s))
         return bool(runtime.call_blocking(agent.kill, pids))
 
     def is_over(
-        self, deed: Deed, before: Mapping[str, tuple[str, Mapping[str, int]]], *, moved: Collection[str] | None = None
+        self, deed: Deed, before: Mapping[str, tuple[str, Mapping[str, int]]], moved: Collection[str] = ()
     ) -> bool:
-        """Whether the cluster works as before: all brokers and hosts answer, and those that were killed are new.
+        """Whether the cluster works as before: all brokers, hosts and copies answer, and what was killed is new.
 
-        moved  brokers that need not come back, where hosts begin anew at others; None: everything comes back as it was
+        moved  brokers that need not come back: others have what they had
         """
         now = self.brokers()
-        if not set(now) >= set(before) - set(moved or ()):
-            return False
-        if moved is None and any(set(pids) != set(before[name][1]) for name, (_, pids) in now.items()):
-            return False
+        for name in set(before) - set(moved):
+            if name not in now or set(before[name][1]) - set(now[name][1]):
+                return False
         there = {pid for node, pids in now.values() if node == deed.node for pid in pids.values()}
         return deed.pauses or not there & set(deed.processes.values())
 

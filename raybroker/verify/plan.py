@@ -20,13 +20,14 @@ PAUSE_S_MAX: Final = 90.0
 SIZE_BYTES_MAX: Final = 1 << 20
 
 FAULTS: Final = {
-    "kill-host": "SIGKILL to one host of a broker; the broker starts it again",
+    "kill-host": "SIGKILL to one host or copy of a broker; the broker starts it again",
     "kill-broker": "SIGKILL to a broker's own process; its hosts go on",
     "kill-machine": "SIGKILL to a broker and all its hosts at once, as when its machine loses power",
-    "pause-host": "SIGSTOP to one host for --pause seconds",
+    "pause-host": "SIGSTOP to one host or copy for --pause seconds",
     "pause-broker": "SIGSTOP to a broker's own process for --pause seconds",
     "pause-machine": "SIGSTOP to a broker and all its hosts for --pause seconds",
     "kill-node": "SIGKILL to all that Ray runs on a node of a broker, which does not come back by itself",
+    "pause-node": "SIGSTOP to all that Ray runs on a node of a broker for --pause seconds",
     "kill-client": "SIGKILL to a producer, a consumer or a mover of the run, which is replaced",
 }
 """Fault → what it does."""

@@ -16,6 +16,7 @@ import pytest
 import raybroker as rb
 from raybroker.errors import BrokerError
 from raybroker.verify.display import VerifyDisplay
+from raybroker.verify.faults import NODE_FAULTS
 from raybroker.verify.ledger import Breach
 from raybroker.verify.plan import FAULTS, VerifyPlan
 from raybroker.verify.report import RunVerdict
@@ -33,7 +34,7 @@ def names(cluster: str) -> list[str]:
 
 
 def test_no_fault_breaks_a_promise(own_ray: str, tmp_path: Path) -> None:
-    kinds = tuple(kind for kind in FAULTS if kind != "kill-node")
+    kinds = tuple(kind for kind in FAULTS if kind not in NODE_FAULTS)
     plan = VerifyPlan(
         cluster="faulty",
         duration_seconds=60.0,

@@ -67,13 +67,14 @@ def verify(
     \b
     Faults, each of which happens only when it is named:
       none           nothing is done to the cluster
-      kill-host      SIGKILL to one host of a broker, which the broker starts again
+      kill-host      SIGKILL to one host or copy of a broker, which the broker starts again
       kill-broker    SIGKILL to a broker's own process; its hosts go on
       kill-machine   SIGKILL to a broker and all its hosts, as when its machine loses power
-      pause-host     SIGSTOP to one host, for --pause seconds
+      pause-host     SIGSTOP to one host or copy, for --pause seconds
       pause-broker   SIGSTOP to a broker's own process
       pause-machine  SIGSTOP to a broker and all its hosts
       kill-node      SIGKILL to all of Ray on a broker's node, which stays away; a majority is left
+      pause-node     SIGSTOP to all of Ray on a broker's node
       kill-client    SIGKILL to a producer, consumer or mover of the run, which is replaced
 
     Other clients of these brokers feel the faults, too. Exit codes: 0 every promise was kept, 1 one was broken, 3 not

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raybroker.model.errors import ConfigError, IllegalStateError
-from raybroker.verify.faults import Dice, FaultAgent, Rounds, node_kills, planned
+from raybroker.verify.faults import NODE_FAULTS, Dice, FaultAgent, Rounds, node_kills, planned
 from raybroker.verify.plan import FAULTS, VerifyPlan, faults_of
 
 BROKERS = {"b1": ("n1", {"broker": 10, "h1": 11, "h2": 12}), "b2": ("n2", {"broker": 20, "h1": 21})}
@@ -41,7 +41,7 @@ def state(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind not in ("kill-client", "kill-node")])
+@pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind not in ("kill-client", *NODE_FAULTS)])
 def test_a_fault_meets_somebody_who_is_there(kind: str) -> None:
     for seed in range(20):
         deed = planned(kind, Dice(seed), BROKERS)
@@ -56,18 +56,24 @@ def test_a_fault_meets_somebody_who_is_there(kind: str) -> None:
         assert len(names) == 1 or kind.endswith("machine")
 
 
-def test_a_node_is_killed_with_all_brokers_on_it_unless_it_is_spared() -> None:
-    deed = planned("kill-node", Dice(1), {**BROKERS, "b3": ("n1", {"broker": 30})}, spared=("n2",))
+@pytest.mark.parametrize("kind", NODE_FAULTS)
+def test_a_fault_of_a_node_meets_all_brokers_on_it_unless_it_is_spared(kind: str) -> None:
+    deed = planned(kind, Dice(1), {**BROKERS, "b3": ("n1", {"broker": 30})}, spared=("n2",))
     assert deed is not None
     assert (deed.node, deed.target) == ("n1", "the node of broker b1, b3")
     assert set(deed.processes.values()) == {10, 11, 12, 30}
-    assert planned("kill-node", Dice(1), BROKERS, spared=("n1", "n2")) is None
+    assert planned(kind, Dice(1), BROKERS, spared=("n1", "n2")) is None
+
+
+def test_a_majority_of_nodes_is_left() -> None:
     assert [node_kills(nodes) for nodes in range(1, 6)] == [0, 0, 1, 1, 2]
 
 
 def test_what_no_raylet_has_started_does_not_kill_its_node() -> None:
     with pytest.raises(IllegalStateError, match="is no raylet"):
         FaultAgent(LONG_S).kill_node()
+    with pytest.raises(IllegalStateError, match="is no raylet"):
+        FaultAgent(LONG_S).pause_node(LONG_S)
 
 
 def test_a_seed_chooses_the_same_again() -> None:
