@@ -315,6 +315,11 @@ class BrokerShell:
         await self._ready()
         await self._cluster.copies.run()
 
+    async def _replace_copies(self) -> None:
+        """Replace copies that are gone for good."""
+        await self._ready()
+        await self._cluster.placing.run(lambda: int(self._config["raybroker.replicas.replace_after"]))
+
     def _tenure_loops(self) -> tuple[tuple[str, Run], ...]:
         tenure = self._tenure
         return (
@@ -326,6 +331,7 @@ class BrokerShell:
         loops.attempt("forwarding agents", self._cluster.agents.run)  # It returns where agents do not run.
         loops.attempt("bootstrap", self._bootstrap)
         loops.attempt("copies", self._run_copies)  # It returns where there are none.
+        loops.attempt("lost copies", self._replace_copies)
         loops.attempt("connection services", self._services.run)
         loops.once("signs of life", self._signs.open(self._spec.config["raybroker.data.ports"]))
 

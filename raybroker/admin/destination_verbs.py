@@ -63,7 +63,11 @@ class DestinationVerbs:
 
     @verb(By.CLUSTER)
     def update_destination(self, /, type: Type, name: Name, **changes: Attributes) -> None:
-        """Change attributes, all or none; raises ConfigError for one that is fixed at creation."""
+        """Change attributes, all or none; raises ConfigError for one that is fixed at creation.
+
+        ``replicas`` and ``minInSync`` are changed step by step, while the queue is used: what is left to be done is
+        ``changing`` in ``replication`` of :meth:`query_destination`.
+        """
 
     @verb(By.CLUSTER)
     def list_destinations(self, /, type: Type | None = None, *, temporary: Truth = False) -> Listing:
@@ -114,6 +118,15 @@ class DestinationVerbs:
         and out, refused, expired, …, peaks, consumers in all and the time over thresholds; how many.
 
         Metrics, and messages of ``mq.metrics``, count on from the start of the broker.
+        """
+
+    @verb(By.CLUSTER)
+    def replace_replica(self, /, type: Type, name: Name, old: Text, *, to: Text | None = None) -> Row:
+        """Have another broker keep the copy of a queue that broker ``old`` keeps, which may be gone for good. Answers
+        with ``to`` when that is begun; ``changing`` in ``replication`` of :meth:`query_destination` says how far it is.
+
+        to  the broker that gets it, on a node that has none; without it the first by name
+        Raises ConfigError where nobody can keep it or ``old`` keeps none, ConnectionLostError while no copy leads.
         """
 
     # ---- stores

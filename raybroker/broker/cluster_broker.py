@@ -136,6 +136,7 @@ class ClusterBroker:
         copies = CopiedLogs(
             local.name, agreed, self._propose, peers, maker, local.placement, MeasuredTime(SystemClock()).now_ms
         )
+        placing = Placing(copies, brokers, agreed, self._propose)
         self._destinations = RecordedDestinations(
             local.registry,
             local.destinations,
@@ -143,7 +144,7 @@ class ClusterBroker:
             local.policies,
             brokers,
             self._spread,
-            RecordedWays(agreed, self._propose, copies, Placing(copies, brokers, agreed, self._propose)),
+            RecordedWays(agreed, self._propose, copies, placing),
         )
         self._subscriptions = RecordedSubscriptions(
             local, self._destinations.is_local, brokers, self._spread, agreed, self._propose
@@ -162,6 +163,7 @@ class ClusterBroker:
         self._verbs = implementations(
             self._spread,
             self._destinations,
+            placing,
             self._subscriptions,
             named,
             self._itself,
@@ -218,6 +220,11 @@ class ClusterBroker:
     def copies(self) -> CopiedLogs:
         """The logs that have copies."""
         return self._destinations.copies
+
+    @property
+    def placing(self) -> Placing:
+        """Who keeps those copies."""
+        return self._destinations.placing
 
     @property
     def coordinator(self) -> str:

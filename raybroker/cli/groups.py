@@ -47,6 +47,7 @@ HELP: Final = {
     "restart": "restart bkr: the same, and start it again.",
     "takeover": "takeover bkr: have another broker serve what a lost one has stored.",
     "drain": "drain bkr: move a broker to another one's node, before maintenance.",
+    "replace": "replace replica: have another broker keep a copy of a queue.",
     "why": "why msg|con|prod|dst|dur|txn: why something waits, and what to do about it.",
     "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
 }

@@ -59,6 +59,7 @@ OBJECTS: Final = {
     "subscription": "dur",
     "transaction": "txn",
     "message": "msg",
+    "replica": "replica",
     "template": "tpl",
     "quota": "quota",
     "policy": "policy",

@@ -62,6 +62,7 @@ class Thing(NamedTuple):
 OBJECTS: Final = {
     "dst": Thing("{type} {name}", "Name of the destination."),
     "msg": Thing("{answer:message} of {type} {name}", "Name of the destination."),
+    "replica": Thing("copy of {type} {name}", "Name of the queue."),
     "dur": Thing("subscription {name}", "Name of the subscription."),
     "txn": Thing("transaction {id}"),
     "tpl": Thing("template {name}", "Name of the template."),

@@ -26,6 +26,8 @@ Table = dict[Key, dict[str, object]]
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = ""
 """Before the first entry."""
+VERSION: Final = "version"
+"""Field of a row that several change: a change names the version after it, and is refused unless that is the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,15 @@ class RecordState:
 
     def make(self, change: Change) -> None:
         """Apply a change that is wanted now; raises as :meth:`check`, ConfigError for an error destination that leads
-        back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed.  An entry of
-        the record is never refused for that: it was made."""
+        back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed and for a row
+        that was changed meanwhile (VERSION).  An entry of the record is never refused for that: it was made."""
         self.check(change)
         kind = KIND_OF[change.kind]
+        version = change.attributes.get(VERSION)
+        if change.kind == kind.change and version is not None:
+            now = int(str(self.table(kind)[change.key].get(VERSION, 0)))
+            if version != now + 1:
+                raise IllegalStateError(f"{change}: it was changed meanwhile, and is at version {now}; try again")
         quota = kind.naming(change.attributes).get("quota")
         if quota and change.kind != kind.end and (str(quota),) not in self.quotas:
             raise ConfigError(f"{change}: there is no quota {quota!r} (any more)")

@@ -178,6 +178,10 @@ class Copy:
         """Have a copy added, promoted or removed, where this one leads; an event has the answer."""
         self._links.call(lambda: self._take_event(ev.ChangeSet(request, change, copy)))
 
+    def require(self, min_in_sync: int, request: int) -> None:
+        """Have so many voters need an entry from now on, where this copy leads; an event has the answer."""
+        self._links.call(lambda: self._take_event(ev.RequireInSync(request, min_in_sync)))
+
     def status(self) -> CopyStatus:
         connected = self._links.connected()
         with self._lock:

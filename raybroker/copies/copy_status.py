@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from raybroker.model.listing import Row
-from raybroker.replication.leading import NEVER_MS, CopyProgress
+from raybroker.replication.leading import NEVER_MS, PROMOTE_LAG, CopyProgress
 from raybroker.replication.replica import Replica
 
 
@@ -17,6 +17,7 @@ class OtherCopy:
     voter           it has a vote; False: it learns
     index           it has the log on disk up to here
     behind          entries that it lacks
+    level           it lacks so few that it can get a vote
     in_flight_bytes what was sent to it and is not answered
     answered_ms_ago how long ago the latest request was sent that it has answered; -1: it has answered none
     pace            "leader", "probing", "streaming" or "installing"
@@ -28,6 +29,7 @@ class OtherCopy:
     voter: bool
     index: int
     behind: int
+    level: bool
     in_flight_bytes: int
     answered_ms_ago: int
     pace: str
@@ -52,6 +54,22 @@ class CopyVote:
 
 
 @dataclass(frozen=True, slots=True)
+class SetStatus:
+    """The replica set.
+
+    min_in_sync   how many voters must have an entry
+    required      as was asked for, 0 for a majority
+    set_is_final  it is committed: no other leader can have another one
+    """
+
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    min_in_sync: int
+    required: int
+    set_is_final: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStatus:
     """One copy.
 
@@ -64,7 +82,7 @@ class CopyStatus:
     committed    entries up to here are final, as far as is known here
     released     where it leads: entries up to here were told to whoever waits for them
     lease        where it leads: no other copy can lead now
-    voters, learners, min_in_sync   the replica set
+    members      the replica set
     copies       where it leads: every copy of the set, itself too
     trouble      why it does not go on, for people: a full disk, damage; "" without one
     """
@@ -79,17 +97,16 @@ class CopyStatus:
     committed: int
     released: int
     lease: bool
-    voters: tuple[str, ...]
-    learners: tuple[str, ...]
-    min_in_sync: int
+    members: SetStatus
     copies: tuple[OtherCopy, ...]
     trouble: str = ""
 
     def as_row(self) -> Row:
         """Return it as plain values, for whoever asks over the network."""
         row = asdict(self)
-        vote = row.pop("vote")
-        return {**row, **vote, "voters": list(self.voters), "learners": list(self.learners)}
+        vote, members = row.pop("vote"), row.pop("members")
+        names = {"voters": list(self.members.voters), "learners": list(self.members.learners)}
+        return {**row, **vote, **members, **names}
 
 
 def status_of(
@@ -101,7 +118,7 @@ def status_of(
     for copy in members.copies if leading is not None else ():
         voter = copy in members.voters
         if copy == replica.me:
-            copies.append(OtherCopy(copy, voter, replica.last.index, 0, 0, 0, "leader", connected=True))
+            copies.append(OtherCopy(copy, voter, replica.last.index, 0, True, 0, 0, "leader", connected=True))
         elif leading is not None:
             copies.append(_other(copy, voter, leading.copies[copy], replica.last.index, now_ms, copy in connected))
     return CopyStatus(
@@ -120,9 +137,13 @@ def status_of(
         replica.committed,
         0 if leading is None else leading.released,
         replica.may_dispatch(now_ms),
-        members.voters,
-        members.learners,
-        members.quorum if members.voters else 0,
+        SetStatus(
+            members.voters,
+            members.learners,
+            members.quorum if members.voters else 0,
+            members.min_in_sync,
+            replica.set_is_final,
+        ),
         tuple(copies),
         trouble,
     )
@@ -135,6 +156,7 @@ def _other(copy: str, voter: bool, known: CopyProgress, last: int, now_ms: int, 
         voter,
         known.matched,
         last - known.matched,
+        last - known.matched <= PROMOTE_LAG,
         known.in_flight_bytes,
         ago_ms,
         str(known.pace),

@@ -13,6 +13,9 @@ _REFUSED: Final[Mapping[int, str]] = {
 }
 """Numbers of copies that no destination has, with the reason."""
 
+OF_COPIES: Final = ("replicas", "minInSync")
+"""Attributes that are changed step by step, at the brokers that keep the copies."""
+
 
 def has_copies(attributes: Mapping[str, object]) -> bool:
     """Return whether a destination with these attributes has more than one copy of what it stores."""

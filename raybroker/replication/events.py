@@ -56,6 +56,13 @@ class ChangeSet(ReplicaEvent):
     copy: str
 
 
+class RequireInSync(ReplicaEvent):
+    """Another number of voters must have an entry before it is released, 0 for a majority.  Answered as ChangeSet."""
+
+    request: int
+    min_in_sync: int
+
+
 class SnapshotMade(ReplicaEvent):
     """What ``MakeSnapshot`` asked for: all that is owed at index ``index``, which is committed."""
 

@@ -15,10 +15,17 @@ from typing import Final
 
 from raybroker.model.errors import ConfigError
 from raybroker.replication.copy_state import CopyState
-from raybroker.replication.events import ChangeSet, EntriesReleased, MakeSnapshot, SetChanged, SnapshotMade
+from raybroker.replication.events import (
+    ChangeSet,
+    EntriesReleased,
+    MakeSnapshot,
+    RequireInSync,
+    SetChanged,
+    SnapshotMade,
+)
 from raybroker.replication.messages import Append, Appended, Behind, LogSnapshot
 from raybroker.replication.positions import Body, EntryKind, ReplicatedEntry, Term, following
-from raybroker.replication.replica_set import MemberChange
+from raybroker.replication.replica_set import MemberChange, ReplicaSet
 
 HEARTBEAT_MS: Final = 500
 RESEND_MS: Final = 1000
@@ -132,27 +139,37 @@ class Leading:
         self._own = max(self._own, index)
         self._advance()
 
-    def change(self, event: ChangeSet) -> None:
+    def change(self, event: ChangeSet | RequireInSync) -> None:
         """Append a change of the replica set, or say why not."""
         refusal = self._refusal(event)
         if refusal:
             self._state.out.append(SetChanged(event.request, refusal))
             return
-        changed = self._state.log.members.changed(event.change, event.copy)
+        changed = self._changed(event)
         self._asked[self._append(EntryKind.MEMBERS, (changed.packed(),))] = event.request
         self._follow_set()
         self._send_all()
 
-    def _refusal(self, event: ChangeSet) -> str:
-        state, copy = self._state, event.copy
+    def _changed(self, event: ChangeSet | RequireInSync) -> ReplicaSet:
+        """Return the set after a change; raises ConfigError for one that makes no sense."""
+        members = self._state.log.members
+        if isinstance(event, RequireInSync):
+            return members.requiring(event.min_in_sync)
+        return members.changed(event.change, event.copy)
+
+    def _refusal(self, event: ChangeSet | RequireInSync) -> str:
+        state = self._state
         if state.committed < self.began:
             return "the leader has just begun: nothing of its term is committed yet; try again"
         if state.log.members_index > state.committed:
             return "another change of the replica set is under way: one at a time; try again when it is done"
         try:
-            state.log.members.changed(event.change, copy)
+            self._changed(event)
         except ConfigError as error:
             return str(error)
+        if isinstance(event, RequireInSync):
+            return ""
+        copy = event.copy
         if event.change is MemberChange.REMOVE and copy == state.me:
             return f"copy {copy} leads: have another copy lead first, then remove it"
         if event.change is MemberChange.PROMOTE:

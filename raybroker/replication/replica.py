@@ -36,6 +36,7 @@ from raybroker.replication.events import (
     ReplicaAction,
     ReplicaEvent,
     ReplicaTick,
+    RequireInSync,
     SaveDone,
     SetChanged,
     SnapshotMade,
@@ -149,6 +150,11 @@ class Replica:
     def members(self) -> ReplicaSet:
         return self._state.log.members
 
+    @property
+    def set_is_final(self) -> bool:
+        """True when the latest replica set is committed: no other leader can have another one."""
+        return self._state.log.members_index <= self._state.committed
+
     def report(self) -> CopyReport:
         """Return what whoever looks for a leader has to know."""
         state = self._state
@@ -189,7 +195,7 @@ class Replica:
                 self._tick()
             case Lead():
                 self._lead(event.nonce)
-            case ChangeSet():
+            case ChangeSet() | RequireInSync():
                 self._change(event)
             case SnapshotMade():
                 if self.leading is not None:
@@ -208,7 +214,7 @@ class Replica:
         elif self._state.now_ms - candidacy.asked_ms >= ASK_AGAIN_MS and candidacy.promised:
             self._ask_voters(candidacy)
 
-    def _change(self, event: ChangeSet) -> None:
+    def _change(self, event: ChangeSet | RequireInSync) -> None:
         if self.leading is None:
             self._state.out.append(SetChanged(event.request, "this copy does not lead"))
         else:

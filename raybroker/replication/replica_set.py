@@ -72,6 +72,12 @@ class ReplicaSet(NamedTuple):
             voters=tuple(one for one in voters if one != copy), learners=tuple(one for one in learners if one != copy)
         )
 
+    def requiring(self, min_in_sync: int) -> ReplicaSet:
+        """Return the set of which so many voters must have an entry; raises ConfigError where there are fewer."""
+        if min_in_sync > len(self.voters):
+            raise ConfigError(f"minInSync = {min_in_sync} is more than there are voters: {len(self.voters)}")
+        return self._replace(min_in_sync=min_in_sync)
+
     def packed(self) -> bytes:
         """Return the set as the body of an entry."""
         rows = [str(self.min_in_sync), " ".join(self.voters), " ".join(self.learners)]

@@ -30,7 +30,12 @@ FOLDER: Final = "raybroker/manual/reference"
 HEAD: Final = "<!-- Generated from the tables of the source by `python -m tests.tidy.reference_pages`. -->\n"
 _ROLE: Final = re.compile(r":\w+:`~?([^`]+)`")
 _ITEM: Final = re.compile(r"([a-z_]+(?:, [a-z_]+)*) {2,}(\S.*)")
-_RELOAD: Final = {"start": "at the next start", "live": "at once", "fixed": "never: fixed at creation"}
+_RELOAD: Final = {
+    "start": "at the next start",
+    "live": "at once",
+    "gradual": "step by step, while it is used",
+    "fixed": "never: fixed at creation",
+}
 
 
 # ---- settings ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ it is told to come again, and the next process follows.
     ``know``, ``found``           where the others are; which copies begin the log
     ``held``, ``lead``            what it has, for whoever decides; lead now
     ``copy_row``                  all that, for the broker that keeps it
-    ``change``                    another copy is added, gets its vote, or goes
+    ``change``, ``require``       another copy is added, gets its vote, or goes; how many have to have an entry
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -130,10 +130,18 @@ class CopyHost(DestinationHost):
 
     async def change(self, change: str, copy: str) -> str:
         """Have a copy added, promoted or removed; returns why not, "" when it is final."""
+        return await self._answer_to(partial(self._kept_copy().change, MemberChange(change), copy))
+
+    async def require(self, min_in_sync: int) -> str:
+        """Have so many voters need an entry, 0 for a majority; returns as :meth:`change`."""
+        return await self._answer_to(partial(self._kept_copy().require, min_in_sync))
+
+    async def _answer_to(self, ask: Callable[[int], None]) -> str:
+        """Ask for a change of the set, by the number that it is given, and wait for what came of it."""
         self._loop = asyncio.get_running_loop()
         request = max(self._asked, default=0) + 1
         waiting = self._asked[request] = self._loop.create_future()
-        self._kept_copy().change(MemberChange(change), copy, request)
+        ask(request)
         try:
             return await asyncio.wait_for(waiting, ANSWER_S)
         except TimeoutError:

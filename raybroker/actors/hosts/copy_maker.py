@@ -50,6 +50,9 @@ class RemoteCopy(RemoteHost):
     async def change(self, change: str, copy: str) -> str:
         return str(await runtime.call(self.actor.change, change, copy, timeout_s=ANSWER_S + runtime.CALL_TIMEOUT_S))
 
+    async def require(self, min_in_sync: int) -> str:
+        return str(await runtime.call(self.actor.require, min_in_sync, timeout_s=ANSWER_S + runtime.CALL_TIMEOUT_S))
+
 
 class RayCopies:
     """``save`` writes the catalogue."""

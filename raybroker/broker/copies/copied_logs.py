@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raybroker.admin.copy_checks import figures_of
+from raybroker.broker.copies.completing import complete
 from raybroker.broker.copies.copy_port import CopyMaker, KeptCopy
 from raybroker.broker.copies.own_copy import OwnCopy, held_copies
 from raybroker.broker.copies.placed_log import PlacedLog
@@ -22,9 +23,8 @@ from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.remote_broker import RemotePeers
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.replicas.copy_takeover import AskCopies, CopyAction, LevelCopy, StartAt
-from raybroker.cluster.replicas.set_repair import next_change
+from raybroker.cluster.replicas.set_repair import pending
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.definitions.kinds.table import COPIES
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotSupportedError
 from raybroker.model.naming.names import check_destination_type
 from raybroker.system.supervision import Supervisor
@@ -37,11 +37,10 @@ ASK_S: Final = 1.0
 leader."""
 ANSWER_S: Final = 1.0
 """How long a copy or a broker may take to answer."""
-WORK_S: Final = 20.0
-"""How long one step of keeping a set complete may take; a change of it waits for a majority."""
 FOR_GOOD_MS: Final = 1 << 62
 OPENED_S: Final = 120.0
 """How long a copy that was made for a new destination may be in no record."""
+END_OF: Final = "the end of the copy of "
 COPIES_OF: Final = "copies"
 """What brokers ask each other: the rows of the copies that one keeps."""
 LEAD: Final = "lead_copy"
@@ -133,7 +132,7 @@ class CopiedLogs:
             self._leave(self._own.pop(name))
         for name, kept in list(maker.kept().items()):
             if name not in mine and self._now_ms() >= self._apart.get(name, 0):
-                self._once(f"the end of the copy of {name}", self._end_copy(maker, name, kept))
+                self._once(END_OF + name, self._end_copy(maker, name, kept))
         for name, placed in mine.items():
             self._apart.pop(name, None)
             if name in self._own:
@@ -205,7 +204,7 @@ class CopiedLogs:
         elif copy.leads and not copy.served:
             self._once(f"the start of {name}", self._serve(copy))
         elif copy.leads:
-            self._once(f"the set of {name}", self._complete(copy))
+            self._once(f"the set of {name}", complete(copy, now_ms, self._propose))
         for action in copy.due(now_ms):
             self._once(f"the leader of {name}", self._carry_out(copy, action))
 
@@ -353,6 +352,7 @@ class CopiedLogs:
             "leader": self._broker_of(copy, str(row.get("leader", ""))) if copy.is_led else "",
             "leader_changes": self.changes.get(copy.placed.log, 0),
             "why": copy.why(),
+            "changing": self._changing(copy, placed),
             **{name: row[name] for name in ("term", "index", "committed", "lease", "min_in_sync") if name in row},
             "copies": [
                 {"broker": self._broker_of(copy, one["copy"]), **{name: one[name] for name in SHOWN}}
@@ -360,39 +360,36 @@ class CopiedLogs:
             ],
         }
 
+    def _changing(self, copy: OwnCopy, placed: PlacedLog | None) -> list[str]:
+        """What the set waits for until it is as wanted; known where the copy here leads."""
+        if placed is None or not copy.leads:
+            return []
+        return pending(copy.ids(placed, self._now_ms()), placed.leaving, copy.row["copies"])
+
     def figures(self) -> Row:
         """Return what metrics say of the copies that are kept here."""
         shown = [self.replication_row(copy.placed.key) for copy in self._own.values()]
         return figures_of(self._me, shown, sum(self.changes.values()))
 
+    def lost(self, silent_ms: int) -> list[tuple[PlacedLog, str]]:
+        """Return, of the logs that are led here, the brokers whose copies have not answered for so long."""
+        return [(copy.placed, broker) for copy in self._own.values() if copy.leads for broker in copy.lost(silent_ms)]
+
     def replication_rows(self) -> dict[tuple[str, str], Row]:
         """Destination → its :meth:`replication_row`, of those whose copy here leads."""
         return {copy.placed.key: self.replication_row(copy.placed.key) for copy in self._own.values() if copy.leads}
-
-    # ---- a set that is not complete
-
-    async def _complete(self, copy: OwnCopy) -> None:
-        """One step towards a set of the copies that the brokers have now: what was on a lost disk goes, what is new
-        learns and gets its vote."""
-        rows, row, placed = copy.known_rows(self._now_ms()), copy.row, copy.placed
-        have = {name: str(rows[name]["copy"]) for name in placed.brokers if name in rows}
-        ids = tuple(have.get(name, old) for name, old in zip(placed.brokers, placed.ids, strict=True))
-        there = set(have.values())
-        caught_up = {one["copy"] for one in row["copies"] if one["connected"] and not one["behind"]} & there
-        step = next_change(row["voters"], row["learners"], ids, caught_up, row["min_in_sync"])
-        if step is not None:
-            why = await asyncio.wait_for(copy.port.change(*step), WORK_S)
-            said = "it is not done: " + why if why else "it is done"
-            log.warning("[B2207] %s %s: to %s copy %s: %s", *placed.key, *step, said)
-        elif ids != placed.ids and set(row["voters"]) == set(ids):
-            placed = PlacedLog(placed.key, placed.log, placed.brokers, ids, placed.min_in_sync)
-            await self._propose(Change(COPIES.change, placed.key, placed.attributes()))
 
     # ---- secrets, and copies that nobody wants any more
 
     async def _learn_secret(self, maker: CopyMaker, placed: PlacedLog) -> None:
         """This broker's disk is new: ask the others what all copies have."""
         await maker.keep(placed.log, KeptCopy(await self._ask_secret(placed), placed.key))
+
+    async def secret_of(self, placed: PlacedLog) -> str:
+        """Return what all copies of a log have, in hexadecimal digits; raises ConnectionLostError."""
+        kept = {} if self._maker is None else self._maker.kept()
+        found = kept[placed.log].secret if placed.log in kept else await self._ask_secret(placed)
+        return found.hex()
 
     async def _ask_secret(self, placed: PlacedLog) -> bytes:
         for broker in placed.brokers:
@@ -407,10 +404,10 @@ class CopiedLogs:
     async def _end_copy(self, maker: CopyMaker, name: str, kept: KeptCopy) -> None:
         """The record does not have this log: its destination was destroyed, or an older record was restored."""
         state = self._agreed()
-        if kept.key in state.past or kept.key in state.copies:  # The latter: it was made anew since.
+        if kept.key in state.past or kept.key in state.copies:  # The latter: it is elsewhere now, or was made anew.
             await maker.end_copy(name, remove=True)
             await maker.keep(name, None)
-            log.info("the copy of %s (%s %s), which was destroyed, was removed", name, *kept.key)
+            log.info("the copy of %s (%s %s), which is not wanted here any more, was removed", name, *kept.key)
         else:
             self._apart[name] = FOR_GOOD_MS
             log.warning("[B2208] the copy of %s (%s %s) is in no record, and stays on disk", name, *kept.key)
@@ -458,6 +455,8 @@ class CopiedLogs:
         if maker is None:
             raise NotSupportedError(f"broker {self._me} keeps no copies: it is no actor in Ray")
         self._apart[log] = self._now_ms() + int(OPENED_S * 1000)
+        if (ending := self._working.get(END_OF + log)) is not None:  # One that was here before goes first.
+            await asyncio.wait({ending}, timeout=OPENED_S)
         await maker.keep(log, KeptCopy(bytes.fromhex(secret), (check_destination_type(type), name)))
         row = await (await maker.open(log, bytes.fromhex(secret))).copy_row()
         return str(row["copy"])

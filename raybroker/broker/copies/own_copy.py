@@ -49,6 +49,8 @@ class OwnCopy:
         self._me = me
         self._others: dict[str, tuple[int, Row]] = {}
         """Broker → when it was asked, and the row of its copy."""
+        self._silent_ms: dict[str, int] = {}
+        """Broker → for how long it was asked and had no copy."""
         self._unled_ms = -1
         self._known: tuple[int, dict[str, Address]] = (-1, {})
         """The process that was told addresses last, and those."""
@@ -57,11 +59,27 @@ class OwnCopy:
     def place(self, placed: PlacedLog) -> None:
         """The record says this of the log now."""
         self.placed = placed
+        self._silent_ms = {name: ms for name, ms in self._silent_ms.items() if name in placed.brokers}
         self.takeovers.sets = {placed.home: placed.brokers[1:]}
 
     def said(self, broker: str, row: Row, now_ms: int) -> None:
         """What another broker says of its copy."""
+        asked_ms, _ = self._others.get(broker, (now_ms, row))
+        # Whoever was paused itself has not asked meanwhile: that is nobody else's silence.
+        self._silent_ms[broker] = 0 if row else self._silent_ms.get(broker, 0) + min(now_ms - asked_ms, FRESH_MS)
         self._others[broker] = (now_ms, row)
+
+    def lost(self, silent_ms: int) -> list[str]:
+        """Return the brokers that are to keep a copy, and have not said anything of it for so long."""
+        return [name for name in self.placed.staying if self._silent_ms.get(name, 0) >= silent_ms]
+
+    def ids(self, placed: PlacedLog, now_ms: int) -> dict[str, str]:
+        """Broker → the copy that it has, as far as is known; ``placed``: what the record says by now."""
+        rows = self.known_rows(now_ms)
+        return {
+            name: str(rows[name]["copy"]) if name in rows else old
+            for name, old in zip(placed.brokers, placed.ids, strict=True)
+        }
 
     def known_rows(self, now_ms: int) -> dict[str, Row]:
         """Broker → the row of its copy, of those that are known now."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raybroker.broker.destinations.destination_registry import Key
+from raybroker.cluster.change_record import VERSION
 from raybroker.hosting.host_port import Row
 from raybroker.model.naming.names import check_destination_type
 
@@ -19,6 +20,8 @@ class PlacedLog:
     brokers      those that keep a copy, the one at which it was made first
     ids          the copy that each of them has; one whose disk is new has another id, and is brought up to date first
     min_in_sync  as of the destination
+    leaving      those of ``brokers`` whose copy is to go, once the others have everything
+    version      how often this was changed: a change that was made of an older one is refused
     """
 
     key: Key
@@ -26,6 +29,17 @@ class PlacedLog:
     brokers: tuple[str, ...]
     ids: tuple[str, ...]
     min_in_sync: int = 0
+    leaving: tuple[str, ...] = ()
+    version: int = 0
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """The brokers that are to keep a copy."""
+        return tuple(name for name in self.brokers if name not in self.leaving)
+
+    def after(self, **changes: Any) -> PlacedLog:
+        """Return it with these changes, as the next version."""
+        return replace(self, version=self.version + 1, **changes)
 
     @property
     def home(self) -> str:
@@ -38,6 +52,8 @@ class PlacedLog:
             "brokers": list(self.brokers),
             "ids": list(self.ids),
             "min_in_sync": self.min_in_sync,
+            "leaving": list(self.leaving),
+            VERSION: self.version,
         }
 
     @staticmethod
@@ -48,4 +64,6 @@ class PlacedLog:
             tuple(row["brokers"]),
             tuple(row["ids"]),
             int(row["min_in_sync"]),
+            tuple(row.get("leaving", ())),
+            int(row.get(VERSION, 0)),
         )

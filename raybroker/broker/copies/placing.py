@@ -1,10 +1,14 @@
-"""Placing of copies for a destination that is made: at which brokers they are, and that all of them are there before
-the record has it."""
+"""Placing of copies: which brokers keep them, when a destination is made and when it is to have more, fewer or others.
+
+All copies of a new destination are there before the record has it.  Of one that is there the record says only what is
+wanted; whoever leads the log takes one step after the other towards that, see ``completing``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +17,7 @@ from raybroker.broker.copies.copied_logs import COPIES_OF, FORGET, NODE, OPEN, C
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.cluster.change_record import Change, RecordState
-from raybroker.cluster.replicas.replica_placement import peers_of
+from raybroker.cluster.replicas.replica_placement import joined, peers_of, surplus
 from raybroker.hosting.host_port import Row
 from raybroker.model.definitions.kinds.destination import DESTINATION
 from raybroker.model.definitions.kinds.table import COPIES
@@ -24,6 +28,7 @@ from raybroker.model.errors import (
     NotSupportedError,
     RequestTimeoutError,
 )
+from raybroker.model.naming.names import check_destination_type
 from raybroker.system import entropy
 
 WORD_BYTES: Final = 6
@@ -34,6 +39,10 @@ OPEN_S: Final = 120.0
 LED_S: Final = 30.0
 """How long whoever makes the destination waits until it takes clients."""
 LED_LOOK_S: Final = 0.1
+LOST_LOOK_S: Final = 10.0
+"""How often it is looked whether a broker is gone for good."""
+
+log = logging.getLogger("raybroker.cluster")
 
 
 class Placing:
@@ -109,6 +118,11 @@ class Placing:
 
     async def _place(self, key: Key, attributes: Row) -> PlacedLog:
         me = self._brokers.name
+        peers = peers_of(me, int(attributes["replicas"]), await self._nodes())
+        return PlacedLog(key, f"{me}/r{entropy.token(WORD_BYTES).hex()}", (me, *peers), (), attributes["minInSync"])
+
+    async def _nodes(self) -> dict[str, str]:
+        """Broker → node, of those that are up and say it."""
         names = self._brokers.live()
         answers = await asyncio.gather(
             *(self._brokers.ask_at(name, NODE, {}, NODE_S) for name in names), return_exceptions=True
@@ -119,20 +133,125 @@ class Placing:
                 nodes[name] = str(answer)
             elif not isinstance(answer, BrokerError):
                 raise answer
-        peers = peers_of(me, int(attributes["replicas"]), nodes)
-        return PlacedLog(key, f"{me}/r{entropy.token(WORD_BYTES).hex()}", (me, *peers), (), attributes["minInSync"])
+        return nodes
 
-    async def _open_copies(self, placed: PlacedLog, secret: str) -> tuple[str, ...]:
+    async def _open_copies(
+        self, placed: PlacedLog, secret: str, brokers: Sequence[str] | None = None
+    ) -> tuple[str, ...]:
+        """Have copies made, at these of the brokers; returns the id of each."""
         type_, name = placed.key
         args = {"log": placed.log, "secret": secret, "type": type_, "name": name}
-        work = (self._brokers.ask_at(broker, OPEN, args, OPEN_S) for broker in placed.brokers)
-        answers = await asyncio.gather(*work, return_exceptions=True)
-        for broker, answer in zip(placed.brokers, answers, strict=True):
+        wanted = placed.brokers if brokers is None else brokers
+        answers = await asyncio.gather(
+            *(self._brokers.ask_at(broker, OPEN, args, OPEN_S) for broker in wanted), return_exceptions=True
+        )
+        for broker, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, BrokerError):
                 raise type(answer)(f"broker {broker} makes no copy of {type_} {name!r}: {answer}")
             if isinstance(answer, BaseException):
                 raise answer
         return tuple(map(str, answers))
+
+    # ---- more, fewer, others
+
+    async def change(self, key: Key, attributes: Mapping[str, Any]) -> None:
+        """Have the log of a destination get as many copies as these attributes say, of which so many have to have a
+        message. It is begun when this returns, and goes on step by step.
+
+        Raises ConfigError where it cannot have them, ConnectionLostError while nobody leads the log.
+        """
+        async with self._alone:
+            placed = self._placed(key)
+            replicas = int(attributes["replicas"])
+            if replicas > len(placed.staying):
+                self.refuse_impossible(key, attributes)
+                await self._add(placed, replicas, min_in_sync=attributes["minInSync"])
+                return
+            self._refuse_fewer(key, replicas)
+            leader = await self._logs.leader_of(placed)
+            gone = surplus(placed.staying, replicas, leader, self._brokers.live())
+            leaving = tuple(name for name in placed.brokers if name in gone or name in placed.leaving)
+            await self._changed(placed.after(leaving=leaving, min_in_sync=attributes["minInSync"]))
+
+    async def replace_replica(self, type: str, name: str, old: str, to: str | None = None) -> Row:
+        """See the verb."""
+        key: Key = (check_destination_type(type), name)
+        async with self._alone:
+            placed = self._placed(key)
+            if old not in placed.staying:
+                raise ConfigError(
+                    f"broker {old} keeps no copy of {key[0]} {name!r} that could be replaced; those that do:"
+                    f" {', '.join(placed.staying)}"
+                )
+            await self._logs.leader_of(placed)  # Without a majority nothing can be replaced.
+            found = await self._add(placed, len(placed.staying), gone=old, to=to or "")
+        return {"type": key[0], "name": name, "old": old, "to": found}
+
+    def _placed(self, key: Key) -> PlacedLog:
+        placed = self._logs.placed(key)
+        if placed is None:
+            known = "has no copies" if key in self._agreed().destinations else "does not exist"
+            raise ConfigError(f"{key[0]} {key[1]!r} {known}: raybroker update dst -o replicas=3 gives a queue copies")
+        return placed
+
+    async def _add(
+        self, placed: PlacedLog, count: int, *, gone: str = "", to: str = "", min_in_sync: int | None = None
+    ) -> str:
+        """Have copies made so that there are ``count`` without that of ``gone``; returns the brokers that get one."""
+        keeping = tuple(name for name in placed.staying if name != gone)
+        nodes = {name: node for name, node in (await self._nodes()).items() if name != gone}
+        new = joined(keeping, count, nodes, to)
+        await self._open_copies(placed, await self._logs.secret_of(placed), new)
+        ids = dict(zip(placed.brokers, placed.ids, strict=True))
+        brokers = (*placed.brokers, *(name for name in new if name not in placed.brokers))
+        leaving = tuple(name for name in (*placed.leaving, gone) if name and name not in new)
+        least = placed.min_in_sync if min_in_sync is None else min_in_sync
+        # The log of an id in the record was begun with it: what comes later learns, and is entered with its vote.
+        after = placed.after(
+            brokers=brokers, ids=tuple(ids.get(name, "") for name in brokers), leaving=leaving, min_in_sync=least
+        )
+        await self._changed(after)
+        return ", ".join(new)
+
+    async def _changed(self, placed: PlacedLog) -> None:
+        await self._propose(Change(COPIES.change, placed.key, placed.attributes()))
+        log.warning("[B2210] %s %s is to have copies at brokers %s", *placed.key, ", ".join(placed.staying))
+
+    def _refuse_fewer(self, key: Key, replicas: int) -> None:
+        """Raises ConfigError where what dies elsewhere would have fewer copies here."""
+        for other, row in self._agreed().destinations.items():
+            copies = int(str(row.get("replicas", 1)))
+            if row.get("useDMQ", True) and row.get("errorDestination") == key[1] and copies > replicas:
+                raise ConfigError(
+                    f"{key[0]} {key[1]!r} takes the dead messages of {' '.join(other)}, which has {copies} copies, and"
+                    f" cannot have {replicas}: change that one first"
+                )
+
+    # ---- brokers that are gone for good
+
+    async def run(self, after_s: Callable[[], int]) -> None:
+        """Replace what is lost for longer than ``after_s`` says, 0 for never, for as long as the broker lives."""
+        while self._logs.maker is not None:
+            await asyncio.sleep(LOST_LOOK_S)
+            lost = self._logs.lost(after_s() * 1000) if after_s() else []
+            for placed, broker in lost:
+                try:
+                    found = await self.replace_replica(*placed.key, broker)
+                except BrokerError as error:
+                    log.info(
+                        "the copy of %s %s at broker %s, which is lost, is not replaced: %s", *placed.key, broker, error
+                    )
+                else:
+                    log.warning(
+                        "[B2211] %s %s: the copy at broker %s, which has not answered for %d s, is replaced by one at"
+                        " broker %s",
+                        *placed.key,
+                        broker,
+                        after_s(),
+                        found["to"],
+                    )
+
+    # ---- what is made and not wanted
 
     async def _forget(self, placed: PlacedLog) -> None:
         """What was made is of no use; a broker that cannot be told finds it in no record later."""

@@ -28,7 +28,7 @@ from raybroker.broker.host_listing import require_whole
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import Row
-from raybroker.model.copies import has_copies
+from raybroker.model.copies import OF_COPIES, has_copies
 from raybroker.model.definitions.policy import SWITCHED_ON, Policy
 from raybroker.model.errors import BrokerGoneError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing
@@ -79,7 +79,7 @@ class RecordedDestinations:
         self._all = everywhere
         self._agreed = ways.agreed
         self._propose = ways.propose
-        self._placing = ways.placing
+        self.placing = ways.placing
         self.copies = ways.copies
 
     def is_local(self, type_: str, name: str) -> bool:
@@ -121,7 +121,7 @@ class RecordedDestinations:
             await self._refuse_others(key)
             await refuse_circle(self._registry.where, key, checked.get("errorDestination"))
             if has_copies(checked):
-                await self._placing.create(key, checked)
+                await self.placing.create(key, checked)
             else:
                 await self._propose(Change("create_destination", key, checked))
 
@@ -181,6 +181,8 @@ class RecordedDestinations:
             )
         self._quotas.check(f"{key[0]} {name!r}", after)
         await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
+        if any(after[name] != known.get(name) for name in OF_COPIES):
+            await self.placing.change(key, after)
         await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
 
     async def destroy_destination(self, type: str, name: str) -> None:

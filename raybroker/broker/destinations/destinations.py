@@ -103,11 +103,7 @@ class Destinations:
             raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
         self._registry.require_all_asked(f"{kind} {name!r}")
         checked = self.checked(kind, name, attributes)
-        if checked.replicas > 1:
-            raise ConfigError(
-                f"{kind} {name!r} with replicas = {checked.replicas} is for a cluster of brokers on so many Ray nodes,"
-                " and is not one of a single broker (isLocalOnly): leave replicas at 1 here"
-            )
+        _refuse_copies((kind, name), checked.replicas)
         async with self._alone:
             await refuse_circle(self._registry.where, (kind, name), checked.errorDestination)
             await self._placement.create((kind, name), checked.as_dict(kind))
@@ -140,6 +136,7 @@ class Destinations:
         if key in self._registry.orphans:
             raise IllegalStateError(f"{key[0]} {name!r} is orphaned: {HOW_TO_ADOPT}")
         check_attribute_names(changes, key[0])
+        _refuse_copies(key, int(str(changes.get("replicas", 1))))
         if key == DMQ:
             destination_attributes(changes, name=name)
         if _BOUNDING & changes.keys():
@@ -320,6 +317,15 @@ class Destinations:
     def _known(self, type_: str, name: str) -> tuple[Key, HostPort]:
         kind = check_destination_type(type_)
         return (kind, name), self._registry.host_of(kind, name)
+
+
+def _refuse_copies(key: Key, replicas: int) -> None:
+    """Raises ConfigError where one broker is to have several copies."""
+    if replicas > 1:
+        raise ConfigError(
+            f"{key[0]} {key[1]!r} with replicas = {replicas} is for a cluster of brokers on so many Ray nodes, and is"
+            " not one of a single broker (isLocalOnly): leave replicas at 1 here"
+        )
 
 
 def named(type_: str | None, name: str) -> str:

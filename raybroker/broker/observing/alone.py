@@ -75,5 +75,10 @@ class OnlyBroker:
             "alone": True,
         }
 
+    async def replace_replica(self, type: str, name: str, old: str, to: str | None = None) -> Row:
+        raise NotSupportedError(
+            f"{type} {name!r} has one copy: several are for a cluster of brokers on as many Ray nodes"
+        )
+
     async def check_cluster(self) -> list[Row]:
         return checks.of_cluster(await self.query_cluster())

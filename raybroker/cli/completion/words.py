@@ -46,6 +46,7 @@ _OF_DESTINATION: Final = {
 LIVE: Final[Mapping[str, Mapping[str, str]]] = {
     "dst": _OF_DESTINATION,
     "msg": _OF_DESTINATION,
+    "replica": {**_OF_DESTINATION, "old": "list_brokers broker", "to": "list_brokers broker"},
     "con": {"id": "list_consumers id", "destination": "list_destinations name"},
     "cxn": {
         "id": "list_connections id",

@@ -117,6 +117,20 @@ COMMANDS: Final = (
         done=_updated,
         epilog=attributes_help,
     ),
+    Plain(
+        "replace replica",
+        """Have another broker keep a copy of a queue: raybroker replace replica -t q -n orders -b b2 --with b4
+
+        For a node that is gone for good, or is to go; the queue is used meanwhile. The new copy learns and gets its
+        vote, then the old one goes; where the old one leads, another one leads first. What is silent for
+        raybroker.replicas.replace_after seconds is replaced by itself. query dst shows what is left to be done.
+        """,
+        options={
+            "old": opt("-b", "--broker", metavar="BROKER", help="The broker whose copy is to go."),
+            "to": opt("--with", metavar="BROKER", help="Who gets it; without it a broker on a node without a copy."),
+        },
+        done="{type} {name}: broker {answer[to]} gets a copy in place of broker {old}",
+    ),
     Plain("destroy dst", "Remove a destination with its messages.", ask="destroy {type} {name} with its messages?"),
     Plain(
         "adopt dst",

@@ -21,7 +21,7 @@ from raybroker.model.sizes import UNLIMITED, format_size_bytes, parse_size_bytes
 
 Kind = Literal["int", "bool", "size", "percent", "enum", "string", "seconds", "millis", "ports", "levels", "spin"]
 Scope = Literal["broker", "destination", "factory"]
-Reload = Literal["start", "live", "fixed"]
+Reload = Literal["start", "live", "gradual", "fixed"]
 
 INT_MAX: Final = 2147483647
 """The largest value of MQ's integer properties."""
@@ -76,7 +76,8 @@ class Setting:
     example    a value of kind levels, for error texts
     later      choices that the design has and this version has not
     secret     a value that is shown nowhere, and that a broker's configuration may not have
-    reload     'start': read at start; 'live': an update takes effect at once; 'fixed': never changes after creation
+    reload     'start': read at start; 'live': an update takes effect at once; 'gradual': step by step, while it is
+               used; 'fixed': never changes after creation
     """
 
     name: str

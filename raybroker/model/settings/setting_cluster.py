@@ -89,6 +89,10 @@ CLUSTER: Final[tuple[Setting, ...]] = (
             unit="ms", low=50, high=DAY_MS),
     Setting("raybroker.cluster.brokers_max", "int", 256, "broker",
             "Brokers of one cluster: each has a heartbeat with each other.", unit="brokers", low=1, high=INT_MAX),
+    Setting("raybroker.replicas.replace_after", "seconds", 900, "broker",
+            "How long a broker that keeps a copy of a queue's log may be silent until another one, on a node that has "
+            "none, keeps it in its place. 0: never by itself, see 'replace replica'.",
+            unit="s", reload="live", low=0, high=30 * 86_400),
     Setting("raybroker.path.lease_ms", "millis", 60_000, "broker",
             "How long the path service keeps a unit of order for a producer that it hears nothing of.",
             unit="ms", low=1000, high=DAY_MS),

@@ -332,13 +332,13 @@ DESTINATION: Final[tuple[Setting, ...]] = (
     Setting("replicas", "int", 1, "destination",
             "How many copies of what it stores there are to be, each on another Ray node: 1, 3 or 5; a send is "
             "confirmed once a majority has it. The queue is in one place of the cluster then, at the broker whose copy "
-            "leads, and another one takes over when that is lost. Chosen at creation and never changed.",
-            unit="copies", low=1, high=5, reload="fixed"),
+            "leads, and another one takes over when that is lost. 1 after more than that: it stays in its one place.",
+            unit="copies", low=1, high=5, reload="gradual"),
     Setting("minInSync", "int", 0, "destination",
             "How many copies have to have a message before its send is confirmed: from a majority up to all of them. "
             "0: a majority. Fewer are refused: who leads after a loss is decided by a majority, which could lack what "
             "was confirmed.",
-            unit="copies", low=0, high=5, reload="fixed"),
+            unit="copies", low=0, high=5, reload="gradual"),
     Setting("useDMQ", "bool", True, "destination",
             "Move dead messages to mq.sys.dmq: expired ones, those over redeliveryLimit, and those that a full "
             "destination removes. false: they are discarded.", reload=_LIVE),

@@ -23,6 +23,7 @@ from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.draining import Draining
 from raybroker.broker.cluster.forwarding_agents import Agents
 from raybroker.broker.cluster.takeovers import StoreWatch
+from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.definition_transfer import Transfer
 from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
@@ -73,6 +74,7 @@ OF_BROKER = (
 OF_CLUSTER = (
     ClusterAdmin,
     RecordedDestinations,
+    Placing,
     RecordedSubscriptions,
     RecordedNamed,
     ClusterItself,

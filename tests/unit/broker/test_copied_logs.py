@@ -56,6 +56,10 @@ class Port:
         self.copy.change(MemberChange(change), copy, 1)
         return await asyncio.to_thread(self._answers.get, timeout=WAIT_S)
 
+    async def require(self, min_in_sync: int) -> str:
+        self.copy.require(min_in_sync, 1)
+        return await asyncio.to_thread(self._answers.get, timeout=WAIT_S)
+
 
 class Maker:
     """Of one broker."""
@@ -112,16 +116,17 @@ class Served:
 
 
 class Brokers:
-    """Three brokers and the record that they agree on."""
+    """Some brokers, the first three of which keep copies, and the record that they agree on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
         self.folder = folder
+        self.names = names
         self.record = RecordState()
-        self.makers = {name: Maker(folder, name) for name in NAMES}
-        self.served = {name: Served() for name in NAMES}
+        self.makers = {name: Maker(folder, name) for name in names}
+        self.served = {name: Served() for name in names}
         self.logs: dict[str, CopiedLogs] = {}
         self._runs: dict[str, asyncio.Task[None]] = {}
-        for name in NAMES:
+        for name in names:
             self.start(name)
 
     def start(self, name: str) -> None:
@@ -163,7 +168,7 @@ class Brokers:
         await self.propose(Change("create_destination", KEY, {"replicas": 3}))
 
     def serving(self) -> list[str]:
-        return [name for name in NAMES if KEY in self.served[name].keys]
+        return [name for name in self.names if KEY in self.served[name].keys]
 
     async def until(self, true: Callable[[], Any], what: str) -> None:
         end_s = time.monotonic() + WAIT_S

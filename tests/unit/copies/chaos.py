@@ -174,7 +174,7 @@ class Chaos:
         self.group.led()
         for lost in self.lost:
             here = {node.runs.id for node in self.group.nodes}
-            new = next(iter(here - set(self.group.led().runs.status().voters)))
+            new = next(iter(here - set(self.group.led().runs.status().members.voters)))
             self._change(MemberChange.ADD, new)
             self._change(MemberChange.PROMOTE, new)
             self._change(MemberChange.REMOVE, lost)
@@ -209,9 +209,9 @@ class Chaos:
     def _is_done(change: MemberChange, copy: str, leader: Node) -> bool:
         status = leader.runs.status()
         return {
-            MemberChange.ADD: copy in (*status.learners, *status.voters),
-            MemberChange.PROMOTE: copy in status.voters,
-            MemberChange.REMOVE: copy not in (*status.learners, *status.voters),
+            MemberChange.ADD: copy in (*status.members.learners, *status.members.voters),
+            MemberChange.PROMOTE: copy in status.members.voters,
+            MemberChange.REMOVE: copy not in (*status.members.learners, *status.members.voters),
         }[change]
 
     def _judge(self) -> None:

@@ -343,7 +343,7 @@ class Group:
             if leader is None:
                 return False
             status = leader.runs.status()
-            ends = {n.runs.report().last for n in self.nodes if n.copy and n.copy.id in status.voters}
+            ends = {n.runs.report().last for n in self.nodes if n.copy and n.copy.id in status.members.voters}
             return len(ends) == 1 and status.committed == status.index and all(one.behind == 0 for one in status.copies)
 
         until(same, f"copies agree: {[n.copy and n.copy.status() for n in self.nodes]}", seconds)

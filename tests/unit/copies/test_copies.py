@@ -217,7 +217,7 @@ def test_a_removed_disk_is_replaced_by_a_copy_that_learns(make: Make) -> None:
 
         until(asked, f"{change} is done: {leader.told}")
     group.agree()
-    assert set(leader.runs.status().voters) == {node.runs.id for node in group.nodes}
+    assert set(leader.runs.status().members.voters) == {node.runs.id for node in group.nodes}
     assert blocks(gone) == set(range(1, 40))
     assert gone.runs.report().fit
 

@@ -183,6 +183,31 @@ def test_the_set_changes_once_at_a_time() -> None:
     assert group.of(ev.SetChanged)[-1] == ("a", ev.SetChanged(1))
 
 
+def test_how_many_must_have_an_entry_changes_with_an_entry() -> None:
+    """It holds from that entry on, and for whoever leads later."""
+    group, leader = led()
+    group.feed("a", ev.RequireInSync(1, 3))
+    group.settle()
+    assert group.of(ev.SetChanged)[-1] == ("a", ev.SetChanged(1))
+    group.told.clear()
+    group.away = {"c"}
+    group.feed("a", ev.AppendBatch((b"x",)))
+    group.settle()
+    assert group.told == []
+    assert leader.members.quorum == 3
+    group.feed("a", ev.RequireInSync(2, 0))
+    group.settle()
+    assert ("a", ev.EntriesReleased(leader.last.index)) in group.told
+    assert group.copies["b"].members == THREE
+
+
+def test_more_than_there_are_voters_is_refused() -> None:
+    group, leader = led()
+    group.feed("a", ev.RequireInSync(1, 4))
+    assert "minInSync = 4 is more than there are voters: 3" in str(group.told[-1])
+    assert leader.set_is_final
+
+
 def test_a_change_that_ends_with_its_leader_is_answered() -> None:
     group, _ = led()
     group.away = {"b", "c"}

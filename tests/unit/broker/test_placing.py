@@ -1,0 +1,131 @@
+"""Copies of a log that is led: more, fewer and others, one step after the other, over real disks and sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from raybroker.broker.copies import copied_logs
+from raybroker.broker.copies.placed_log import PlacedLog
+from raybroker.broker.copies.placing import Placing
+from raybroker.cluster.change_record import Change, RecordState
+from raybroker.errors import ConfigError, IllegalStateError
+from tests.unit.broker.test_copied_logs import KEY, LOG, NAMES, Brokers
+
+FIVE = (*NAMES, "b4", "b5")
+PLACED = PlacedLog(KEY, LOG, NAMES, ("c1", "c2", "c3"))
+
+
+class Calls:
+    """The brokers as the first of them calls them."""
+
+    name = "b1"
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    def live(self) -> list[str]:
+        return list(self._brokers.logs)
+
+    async def ask_at(self, broker: str, method: str, args: dict[str, Any], timeout_s: float) -> Any:
+        return await self._brokers.call_broker(broker, method, args, timeout_s=timeout_s)
+
+
+def placing_of(brokers: Brokers) -> Placing:
+    calls = cast(Any, Calls(brokers))
+    return Placing(brokers.logs["b1"], calls, lambda: brokers.record, brokers.propose)
+
+
+def attributes(replicas: int, min_in_sync: int = 0) -> dict[str, Any]:
+    return {"replicas": replicas, "minInSync": min_in_sync, "useDMQ": False}
+
+
+async def story(folder: Path) -> None:
+    brokers = Brokers(folder, FIVE)
+    placing = placing_of(brokers)
+
+    def placed() -> PlacedLog:
+        return PlacedLog.of_record(KEY, brokers.record.copies[KEY])
+
+    def voters() -> set[str]:
+        row = brokers.logs["b1"].replication_row(KEY)
+        return {one["broker"] for one in row["copies"] if one["voter"]}
+
+    def settled(*names: str) -> bool:
+        found = placed()
+        return sorted(found.brokers) == sorted(names) and all(found.ids) and voters() == set(names)
+
+    def on_disk() -> set[str]:
+        return {path.parent.name for path in folder.glob("*/copy.head")}
+
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        await placing.change(KEY, attributes(5, 4))
+        assert placed().ids[3:] == ("", ""), "what comes later does not begin the log"
+        row = brokers.logs["b1"].replication_row(KEY)
+        assert [text.partition(":")[0] for text in row["changing"]] == [
+            "waits for copy 4, at broker b4",
+            "waits for copy 5, at broker b5",
+        ]
+        await brokers.until(lambda: settled(*FIVE), "five copies have a vote")
+        await brokers.until(lambda: brokers.logs["b1"].replication_row(KEY)["min_in_sync"] == 4, "four have to have it")
+        await placing.change(KEY, attributes(3))
+        await brokers.until(lambda: settled(*NAMES), "two of them have gone")
+        await brokers.until(lambda: on_disk() == set(NAMES), "and what they had")
+        found = await placing.replace_replica(*KEY, "b3", "b5")
+        assert found["to"] == "b5"
+        await brokers.until(lambda: settled("b1", "b2", "b5"), "another broker has the third copy")
+        await brokers.until(lambda: on_disk() == {"b1", "b2", "b5"}, "b3 has none any more")
+        await placing.change(KEY, attributes(1))
+        await brokers.until(lambda: settled("b1"), "one is left")
+        assert brokers.serving() == ["b1"]
+        await placing.change(KEY, attributes(3))
+        await brokers.until(lambda: settled(*NAMES), "there are three again")
+        assert brokers.logs["b1"].replication_row(KEY)["changing"] == []
+    finally:
+        await brokers.close()
+
+
+def test_copies_come_and_go_while_the_log_is_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_logs, "LOOK_S", 0.05)
+    monkeypatch.setattr(copied_logs, "ASK_S", 0.1)
+    asyncio.run(story(tmp_path))
+
+
+async def refusals(folder: Path) -> None:
+    brokers = Brokers(folder, (*NAMES, "b4"))
+    placing = placing_of(brokers)
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        with pytest.raises(ConfigError, match="5 copies need 5 nodes"):
+            await placing.change(KEY, attributes(5))
+        with pytest.raises(ConfigError, match=r"b4 keeps no copy .* that could be replaced; those that do: b1, b2, b3"):
+            await placing.replace_replica(*KEY, "b4")
+        with pytest.raises(ConfigError, match="queue 'other' does not exist"):
+            await placing.replace_replica("queue", "other", "b1")
+        brokers.record.apply(
+            Change("create_destination", ("queue", "work"), {"replicas": 3, "errorDestination": "orders"})
+        )
+        with pytest.raises(ConfigError, match="takes the dead messages of queue work, which has 3 copies"):
+            await placing.change(KEY, attributes(1))
+        assert PlacedLog.of_record(KEY, brokers.record.copies[KEY]).version == 0, "nothing was changed"
+    finally:
+        await brokers.close()
+
+
+def test_what_cannot_be_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    asyncio.run(refusals(tmp_path))
+
+
+def test_a_change_of_copies_that_was_made_of_an_older_one_is_refused() -> None:
+    record = RecordState()
+    record.make(Change("place_copies", KEY, PLACED.attributes()))
+    record.make(Change("move_copies", KEY, PLACED.after(leaving=("b3",)).attributes()))
+    with pytest.raises(IllegalStateError, match="it was changed meanwhile, and is at version 1; try again"):
+        record.make(Change("move_copies", KEY, PLACED.after(ids=("c1", "c2", "c9")).attributes()))
+    assert PlacedLog.of_record(KEY, record.copies[KEY]).staying == ("b1", "b2")
