@@ -58,11 +58,10 @@ def verify(
 ) -> None:
     """Load the cluster, do to it what --faults allows, and check that every promise was kept.
 
-    It makes queues of its own, whose names begin with raybroker_verify, and destroys them at the end, also after
-    Ctrl-C. Producers send with confirmation, consumers note each message before they acknowledge it, and the messages
-    of the second queue are of units of order. When all is drained: nothing confirmed is lost, nothing comes twice
-    without the flag of a redelivery, nothing comes again after its acknowledgement, each unit is in order, and of a
-    transaction that was rolled back nothing is delivered.
+    It makes queues of its own, raybroker_verify_…, and destroys them at the end, also after Ctrl-C. Producers send with
+    confirmation, and consumers note each message before they acknowledge it. When all is drained: nothing confirmed is
+    lost, nothing comes twice without the flag of a redelivery or after its acknowledgement, each unit of order is in
+    order, and of a transaction that was rolled back nothing is delivered.
 
     \b
     Faults, each of which happens only when it is named:
