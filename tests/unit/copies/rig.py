@@ -247,8 +247,11 @@ class Node:
 
 
 class Group:
-    """Nodes, and the wires between them; the first ``voters`` begin the log, of whom ``in_sync`` must have an entry (0: a
-    majority)."""
+    """Nodes, and the wires between them.
+
+    voters   so many of them, the first, begin the log
+    in_sync  so many must have an entry, 0: a majority
+    """
 
     def __init__(
         self, directory: Path, nodes: int = 3, voters: int = 3, seed: int = 1, kept: int = KEPT, in_sync: int = 0
