@@ -131,7 +131,7 @@ class Copy:
             self._folder.release()
             raise
         identity = LinkIdentity(self.id, place.key, secret, means.entropy)
-        heard = LinksHeard(self._heard, self._link_opened, self._tick)
+        heard = LinksHeard(self._heard, self._link_opened, self._link_closed, self._tick)
         self._links = CopyLinks(identity, heard, self.now_ms, TICK_MS, means.tls)
         self._supervisor = Supervisor(f"copy {self.id[:8]} of {place.key}")
         self._space = _Space(self._folder, means.io or FileIO())
@@ -188,6 +188,11 @@ class Copy:
             now_ms, promised_ms = self.now_ms(), self._host.promised_ms
             ago_ms = -1 if promised_ms < 0 else now_ms - promised_ms
             return status_of(self._replica, now_ms, ago_ms, connected, self._over or self._trouble)
+
+    def is_led(self) -> bool:
+        """Return whether this copy leads, or hears who does."""
+        with self._lock:
+            return self._replica.hears_leader(self.now_ms())
 
     def shut_down(self) -> None:
         """End: what was submitted is saved, links end, the folder is let go."""
@@ -453,6 +458,9 @@ class Copy:
         """There is a link to another copy: where this one leads, it says soon which blocks live."""
         if self.leads:
             self._space.opened.add(other)
+
+    def _link_closed(self, other: str) -> None:
+        self._take_event(ev.LinkLost(other))
 
     def _tell_living(self) -> None:
         """Say which blocks live, to copies that there is a new link to; nothing is saved meanwhile."""

@@ -44,12 +44,14 @@ class CopyVote:
     fit              the copy has a vote, and lacks nothing that it has ever answered for
     end              its log ends there: number and nonce of the last entry's term, its index; the greater is newer
     led              it leads, or hears who does
+    elects           an election is under way, as far as it knows
     promised_ms_ago  how long ago it has promised itself to a leader last; -1: not since its process began
     """
 
     fit: bool
     end: tuple[int, int, int]
     led: bool
+    elects: bool
     promised_ms_ago: int
 
 
@@ -127,6 +129,7 @@ def status_of(
             replica.report().fit,
             (*replica.last.term, replica.last.index),
             replica.hears_leader(now_ms),
+            replica.awaits_leader(now_ms),
             promised_ms_ago,
         ),
         str(replica.role),

@@ -51,11 +51,13 @@ class LinksHeard(NamedTuple):
 
     frame     a copy has sent this: its id, the kind, the payload
     opened    there is a link to this copy
+    closed    there is none any more
     tick      time has passed
     """
 
     frame: Callable[[str, int, memoryview], None]
     opened: Callable[[str], None]
+    closed: Callable[[str], None]
     tick: Callable[[], None]
 
 
@@ -314,13 +316,16 @@ class CopyLinks:
             self._selector.unregister(link.socket)
         with self._lock:
             peer = self._peers.get(link.other)
+            lost = peer is not None and peer.link is link
             if peer is not None:
-                if peer.link is link:
+                if lost:
                     peer.link = None
                 if peer.trying is link:
                     peer.trying = None
         if not self._over:
             log.debug("copy %s: the link with copy %s has ended: %s", self._identity.me, link.other or "?", reason)
+            if lost:
+                self._heard.closed(link.other)
 
     def _unsent(self, link: CopyLink) -> None:
         """Something is left to write."""

@@ -36,6 +36,12 @@ class ReplicaTick(ReplicaEvent):
     """Time has passed.  Needed every TICK_MS while the copy leads or wants to; more often does no harm."""
 
 
+class LinkLost(ReplicaEvent):
+    """The connection with a copy has ended: its process has, or the network between has lost it."""
+
+    copy: str
+
+
 class Lead(ReplicaEvent):
     """Somebody who knows of the leader's end, or an operator, wants this copy to lead; ``nonce``: random, 64 bit."""
 

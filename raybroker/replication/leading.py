@@ -294,6 +294,12 @@ class Leading:
             if now_ms - copy.sent_ms >= HEARTBEAT_MS:
                 self._append_to(name, copy, copy.matched, ())
 
+    def greet(self, name: str) -> None:
+        """Say at once that somebody leads, to a copy that may take its lost connection for the leader's end."""
+        copy = self.copies.get(name)
+        if copy is not None:
+            self._append_to(name, copy, copy.matched, ())
+
     def _send_all(self) -> None:
         for name, copy in self.copies.items():
             self._send(name, copy)

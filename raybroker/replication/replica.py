@@ -32,6 +32,7 @@ from raybroker.replication.events import (
     Lead,
     LeaderBegan,
     LeaderEnded,
+    LinkLost,
     NotElected,
     ReplicaAction,
     ReplicaEvent,
@@ -64,6 +65,8 @@ ELECTION_MS: Final = 1500
 ASK_AGAIN_MS: Final = 300
 HEARD_MS: Final = 1500
 """A copy that has heard its leader within this time promises nobody else: only the end of a leader makes another."""
+UNLINKED_MS: Final = 300
+"""It is the time since their connection ended, where it did: a leader that lives makes another one at once."""
 
 
 class ReplicaRole(StrEnum):
@@ -122,6 +125,8 @@ class Replica:
         self.leading: Leading | None = None
         self._candidacy: Candidacy | None = None
         self._heard_ms: int | None = None
+        self._awaited_ms: int | None = None
+        """When this copy has promised itself to a candidate that it has not heard as its leader yet."""
 
     # ---- what others may see
 
@@ -165,6 +170,11 @@ class Replica:
         """Return whether this copy leads, or has heard who does within HEARD_MS."""
         return self.leading is not None or (self._heard_ms is not None and now_ms - self._heard_ms < HEARD_MS)
 
+    def awaits_leader(self, now_ms: int) -> bool:
+        """Return whether an election is under way, as far as is known here: another one would depose its leader."""
+        awaited_ms = self._awaited_ms
+        return self._candidacy is not None or (awaited_ms is not None and now_ms - awaited_ms < ELECTION_MS)
+
     def may_dispatch(self, now_ms: int) -> bool:
         """True while this copy leads and no other one can.
 
@@ -195,6 +205,8 @@ class Replica:
                 self._tick()
             case Lead():
                 self._lead(event.nonce)
+            case LinkLost():
+                self._link_lost(event.copy)
             case ChangeSet() | RequireInSync():
                 self._change(event)
             case SnapshotMade():
@@ -213,6 +225,12 @@ class Replica:
             self._give_up(f"of {len(self.members.voters)} voters {len(candidacy.promised)} have promised in time")
         elif self._state.now_ms - candidacy.asked_ms >= ASK_AGAIN_MS and candidacy.promised:
             self._ask_voters(candidacy)
+
+    def _link_lost(self, copy: str) -> None:
+        if self.leading is not None:
+            self.leading.greet(copy)
+        elif copy == self.leader and self._heard_ms is not None:
+            self._heard_ms = min(self._heard_ms, self._state.now_ms - HEARD_MS + UNLINKED_MS)
 
     def _change(self, event: ChangeSet | RequireInSync) -> None:
         if self.leading is None:
@@ -268,6 +286,8 @@ class Replica:
             return "this copy has no vote"
         if self._hears_leader():
             return f"copy {self.leader} leads, and was heard within {HEARD_MS} ms"
+        if self.awaits_leader(state.now_ms):
+            return f"another copy was promised to within {ELECTION_MS} ms, and may lead"
         return ""
 
     def _hears_leader(self) -> bool:
@@ -286,7 +306,7 @@ class Replica:
             self._candidacy = None
             self._happens(RoleEvent.WIN)
             self.leader = self._state.me
-            self._heard_ms = None
+            self._heard_ms = self._awaited_ms = None
             leading = Leading(self._state, candidacy.term)
             self.leading = leading
             self._state.out.append(LeaderBegan(candidacy.term, leading.began))
@@ -321,6 +341,7 @@ class Replica:
             state.when_saved(answer)
             return
         self._follow(f"copy {sender} leads in a later term")
+        self._awaited_ms = state.now_ms
         state.promise(term, answer)
 
     def _refused(self, sender: str, message: PromiseRefused) -> None:
@@ -370,7 +391,7 @@ class Replica:
         if term > state.promised:
             state.promise(term)
         self.leader = sender
-        self._heard_ms = state.now_ms
+        self._heard_ms, self._awaited_ms = state.now_ms, None
         return True
 
     def _append(self, sender: str, message: Append) -> None:

@@ -69,6 +69,12 @@ def leaders_change_as_often_as_may_be(patch: Patch) -> None:
 
 
 @mutant
+def a_takeover_tells_others_to_lead_as_often_as_it_likes(patch: Patch) -> None:
+    patch(copy_takeover, "TELLS_MAX", 1 << 30)
+    patch(copy_takeover, "SETTLED_MS", 1 << 30)
+
+
+@mutant
 def copies_that_hear_a_leader_count(patch: Patch) -> None:
     """A broker that the coordinator alone does not hear is taken over."""
     old = CopyTakeovers.answered

@@ -6,7 +6,8 @@ majority lets one of them lead.  What has to hold:
 kept       whatever a broker has confirmed, the one that is started in its place has
 no sign    nobody is taken over whom the taker hears
 soon       nobody is taken over who was heard less than AFTER_MS ago
-apart      two changes of leader of a log are APART_MS apart, but for a broker's own start
+apart      two changes of leader of a log are APART_MS apart, but for a broker's own start, and for those that one
+           takeover has made: it has SETTLED_MS for them, and makes TELLS_MAX
 able       who is told to start may lead all logs, when nothing has happened since the copies were asked
 level      no more than what is needed is brought up to date first
 comes back left alone, every broker operates again whose copies have a majority
@@ -22,6 +23,8 @@ from typing import Any, Final
 
 from raybroker.cluster.replicas.copy_takeover import (
     APART_MS,
+    SETTLED_MS,
+    TELLS_MAX,
     AskCopies,
     CopyAction,
     CopyTakeovers,
@@ -42,6 +45,8 @@ AFTER_MS: Final = 3000
 LOOK_MS: Final = 500
 EVENTS_MAX: Final = 400_000
 CALM_S: Final = 150
+ASKING_MS: Final = 1500
+"""From asking copies until somebody is told to lead."""
 LED_MS: Final = 2000
 """A copy hears a leader that has written to it within this time."""
 Entry = tuple[int, int, int]
@@ -330,6 +335,8 @@ class CopyWorld:
         self.numbers = self.changes = 0
         self.asked: dict[tuple[str, int, str], tuple[int, int]] = {}
         """(Broker, attempt, taker) → when copies were asked last, and how much had happened by then."""
+        self.tells: dict[tuple[str, Broker], dict[int, int]] = {}
+        """(Broker, taker) → attempt → when somebody was told to lead first."""
         self.calm = False
         self.fault_us = rng.choice((3 * S, 8 * S, 20 * S))
 
@@ -344,6 +351,7 @@ class CopyWorld:
         """Two takeovers that began at once do not see each other, and a copy that was restarted has forgotten."""
         name, now = action.broker, self.loop.now
         asked, _ = self.asked[name, action.attempt, taker.name]
+        tells = self._tells_in_a_row(action, taker)
         for log in self.logs[name].values():
             by, at = log.changed
             if by == (taker, action.attempt) or at < 0:
@@ -352,7 +360,15 @@ class CopyWorld:
                 self.counts["two at once"] += 1
             elif all(copy.promised_us is not None for copy in log.copies.values()):
                 ago_ms = (now - at) // MS
-                assert ago_ms >= APART_MS - 1000, f"apart: {name} is taken over {ago_ms} ms after the last time"
+                apart = ago_ms >= APART_MS - 1000
+                self.counts["tried again"] += not apart
+                assert apart or 1 < tells <= TELLS_MAX, f"apart: {name} is taken over {ago_ms} ms after the last time"
+
+    def _tells_in_a_row(self, action: CopyAction, taker: Broker) -> int:
+        """How often one takeover has told somebody to lead: what came of the last time was no change."""
+        tells = self.tells.setdefault((action.broker, taker), {})
+        tells.setdefault(action.attempt, self.loop.now)
+        return sum(self.loop.now - at < (SETTLED_MS + ASKING_MS) * MS for at in tells.values())
 
     def all_processes(self) -> list[Broker]:
         return [*self.processes.values(), *self.older, *self.waiting.values()]

@@ -147,6 +147,16 @@ class Faults:
         world.network.cut |= cut
         world.loop.after(rng.randrange(300 * MS, 8 * S), world.network.cut.difference_update, cut)
 
+    def _unlink(self) -> None:
+        """The connections of a copy that lives end, and others are made."""
+        process = self._somebody()
+        if process is not None:
+            self.world.count("unlink")
+            self.world.network.unlink(process.replica.me, process.node)
+            for other in self.world.processes():
+                if other is not process:
+                    process.feed(ev.LinkLost(other.replica.me))
+
     def _suspect(self) -> None:
         """Somebody takes the leader for lost although it is not."""
         process = self._somebody()

@@ -28,6 +28,14 @@ class Network:
         """What is sent from now on arrives again."""
         self.held = None
 
+    def unlink(self, copy: str, node: int) -> None:
+        """The connections of a copy end: those of the others hear of it that the network reaches."""
+        for process in self.world.processes():
+            if process.node != node and not {(node, process.node), (process.node, node)} & self.cut:
+                self.world.loop.after(
+                    self.world.rng.randrange(self.world.plan.delay_us), process.feed, ev.LinkLost(copy)
+                )
+
     def send(self, sender: Process, to: str, message: CopyMessage) -> None:
         world, rng, plan = self.world, self.world.rng, self.world.plan
         for _ in range(1 if world.calm else 1 + (rng.random() < plan.repeated)):

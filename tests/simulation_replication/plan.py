@@ -39,6 +39,7 @@ class Plan:
                 "kill",
                 "pause",
                 "cut",
+                "unlink",
                 "wipe",
                 "flip",
                 "clone",

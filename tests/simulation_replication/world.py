@@ -70,6 +70,7 @@ class World:
         process.kill()
         self.watch.forget(process)
         self.running.pop(process.node, None)
+        self.network.unlink(process.replica.me, process.node)
 
     # ---- clients
 

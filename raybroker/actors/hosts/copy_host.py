@@ -9,6 +9,7 @@ it is told to come again, and the next process follows.
     ``know``, ``found``           where the others are; which copies begin the log
     ``held``, ``lead``            what it has, for whoever decides; lead now
     ``copy_row``                  all that, for the broker that keeps it
+    ``until_unled``               waits until it hears its leader no more
     ``change``, ``require``       another copy is added, gets its vote, or goes; how many have to have an entry
 """
 
@@ -35,6 +36,8 @@ from raybroker.security.tls import ServerTls
 
 ANSWER_S: Final = 10.0
 """How long whoever asks for a change of the set waits for its answer."""
+LED_LOOK_S: Final = 0.05
+"""How often a copy is looked at by whoever waits for the end of its leader."""
 
 
 def copy_tls(tls: ServerTls | None) -> CopyTls | None:
@@ -123,6 +126,16 @@ class CopyHost(DestinationHost):
         assert self._address is not None
         serves = copy.leads and plane.failure is None and plane.address is not None
         return {**copy.status().as_row(), "address": self._address, "pid": os.getpid(), "serves": serves}
+
+    async def until_unled(self, timeout_s: float) -> bool:
+        """Wait until the copy hears no leader; False: it still does after ``timeout_s`` seconds."""
+        copy, loop = self._kept_copy(), asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while copy.is_led():
+            if loop.time() >= until_s:
+                return False
+            await asyncio.sleep(LED_LOOK_S)
+        return True
 
     async def lead(self) -> None:
         """Ask the others for their promise; what came of it is in ``held``."""

@@ -38,6 +38,10 @@ class RemoteCopy(RemoteHost):
     async def copy_row(self) -> Row:
         return dict(await runtime.call(self.actor.copy_row))
 
+    async def until_unled(self, timeout_s: float) -> bool:
+        longest_s = timeout_s + runtime.CALL_TIMEOUT_S
+        return bool(await runtime.call(self.actor.until_unled, timeout_s, timeout_s=longest_s))
+
     async def know(self, addresses: Mapping[str, Address]) -> None:
         await runtime.call(self.actor.know, dict(addresses))
 

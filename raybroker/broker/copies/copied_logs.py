@@ -10,6 +10,7 @@ Nothing is removed because it is absent: a copy goes from the disk when its dest
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -32,6 +33,12 @@ from raybroker.system.supervision import Supervisor
 LOOK_S: Final = 0.5
 LOOK_SOON_S: Final = 0.1
 """While a log has no leader, or one that is not served yet."""
+WATCH_S: Final = 10.0
+"""How long the process of a copy is waited for to say that it hears its leader no more, before it is asked anew."""
+LEADS_S: Final = 2.0
+"""How long a copy that was told to lead may take: longer than it waits for promises itself."""
+SERVED_S: Final = 3.0
+"""How long whoever asks for the host of a destination waits for one, before he is told that there is none."""
 ASK_S: Final = 1.0
 """How often another broker is asked for its copies; more often, as often as this one looks, while there is no
 leader."""
@@ -81,6 +88,8 @@ class CopiedLogs:
         """What is done beside the looks, by its name: one of each at a time."""
         self._apart: dict[str, int] = {}
         """Logs that are in no record → until when nothing is done about it; for good where an operator was told."""
+        self._unled = asyncio.Event()
+        """A copy has just said that it hears its leader no more."""
         self.changes: dict[str, int] = {}
         """Log → how often another copy was seen to lead than before."""
         self._loops = Supervisor(f"copies at broker {me}")
@@ -119,7 +128,10 @@ class CopiedLogs:
         """Look, for as long as the broker lives."""
         while self._maker is not None:
             unsteady = any(not one.is_led or one.leads != one.served for one in self._own.values())
-            await asyncio.sleep(LOOK_SOON_S if unsteady else LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SOON_S if unsteady else LOOK_S):
+                    await self._unled.wait()
+            self._unled.clear()
             try:
                 await self._look_at_logs(self._maker)
             except Exception:  # the next look may fare better, and without looks nobody leads
@@ -180,11 +192,13 @@ class CopiedLogs:
                 self._asked_ms[broker] = now_ms
                 self._once(f"the copies of broker {broker}", self._ask_broker(broker))
 
-    async def _ask_broker(self, broker: str) -> dict[str, Row]:
-        """The rows of the copies that a broker keeps; none when it cannot be asked."""
+    async def _ask_broker(self, broker: str, fresh: str = "") -> dict[str, Row]:
+        """The rows of the copies that a broker keeps, as of its last look; none when it cannot be asked.
+        ``fresh``: the log of which it is to say how that is now."""
         asked_ms = self._now_ms()
+        args = {"fresh": fresh} if fresh else {}
         try:
-            rows: dict[str, Row] = await self._peers.call_broker(broker, COPIES_OF, {}, timeout_s=ANSWER_S)
+            rows: dict[str, Row] = await self._peers.call_broker(broker, COPIES_OF, args, timeout_s=ANSWER_S)
         except BrokerError:
             rows = {}
         for name, copy in self._own.items():
@@ -205,8 +219,18 @@ class CopiedLogs:
             self._once(f"the start of {name}", self._serve(copy))
         elif copy.leads:
             self._once(f"the set of {name}", complete(copy, now_ms, self._propose))
+        if copy.is_led and not copy.leads:
+            self._once(f"the end of the leader of {name}", self._watch(copy))
         for action in copy.due(now_ms):
-            self._once(f"the leader of {name}", self._carry_out(copy, action))
+            self._carry_out(copy, action)
+
+    async def _watch(self, copy: OwnCopy) -> None:
+        """Look at once when the copy hears its leader no more."""
+        try:
+            if await copy.port.until_unled(WATCH_S):
+                self._unled.set()
+        except BrokerError:
+            await asyncio.sleep(LOOK_S)  # The looks find another process.
 
     async def _told(self, copy: OwnCopy, work: Awaitable[None]) -> None:
         try:
@@ -266,28 +290,37 @@ class CopiedLogs:
 
     # ---- who leads
 
-    async def _carry_out(self, copy: OwnCopy, action: CopyAction) -> None:
+    def _carry_out(self, copy: OwnCopy, action: CopyAction) -> None:
+        name = copy.placed.log
         if isinstance(action, AskCopies):
-            others = [peer for peer in action.peers if peer != self._me]
-            following = copy.takeovers.answered(action, self._me, held_copies(copy.placed.log, copy.row))
-            for work in asyncio.as_completed([self._answer_of(copy, action, peer) for peer in others]):
-                following = [*following, *await work]
-            for then in following[:1]:
-                await self._carry_out(copy, then)
-            return
-        assert isinstance(action, StartAt | LevelCopy)
+            self._answered(copy, action, self._me, copy.row)
+            for peer in action.peers:
+                if peer != self._me:  # One that is lost is not waited for, and not asked again before it answers.
+                    self._once(f"how far broker {peer} is with {name}", self._ask_copy(copy, action, peer))
+        else:
+            self._once(f"the leader of {name}, attempt {action.attempt}", self._have_lead(copy, action))
+
+    async def _ask_copy(self, copy: OwnCopy, ask: AskCopies, peer: str) -> None:
+        rows = await self._ask_broker(peer, fresh=copy.placed.log)
+        self._answered(copy, ask, peer, rows.get(copy.placed.log, {}))
+
+    def _answered(self, copy: OwnCopy, ask: AskCopies, peer: str, row: Row) -> None:
+        """Go on as soon as enough have answered."""
+        if row:
+            for then in copy.takeovers.answered(ask, peer, held_copies(copy.placed.log, row)):
+                self._carry_out(copy, then)
+
+    async def _have_lead(self, copy: OwnCopy, action: StartAt | LevelCopy) -> None:
+        """Tell a copy to lead. Nobody is told anything more before it does, or has had the time for it: of two that
+        are told, the later deposes the first."""
         chosen = action.peer if isinstance(action, StartAt) else action.leader
         try:
             await self._tell_to_lead(chosen, copy.placed.log)
+            await asyncio.sleep(LEADS_S)
         except BrokerError as error:
             log.info("broker %s could not be told to lead %s: %s", chosen, copy.placed.log, error)
         finally:
             copy.takeovers.ended(action)
-
-    async def _answer_of(self, copy: OwnCopy, ask: AskCopies, peer: str) -> list[CopyAction]:
-        name = copy.placed.log
-        rows = await self._ask_broker(peer)
-        return copy.takeovers.answered(ask, peer, held_copies(name, rows.get(name, {}))) if name in rows else []
 
     async def _tell_to_lead(self, broker: str, name: str) -> None:
         log.warning("[B2206] broker %s tells broker %s to lead %s", self._me, broker, name)
@@ -327,15 +360,38 @@ class CopiedLogs:
         maker = self._maker
         if maker is None:
             raise ConnectionLostError(f"broker {self._me} keeps no copies")
-        leader = await self.leader_of(placed)
+        leader = await self._until_served(placed)
         copy = self._own.get(placed.log)
-        if leader == self._me:
-            if copy is None or not copy.served:
-                raise ConnectionLostError(f"{placed.key[0]} {placed.key[1]!r} is about to be served by broker {leader}")
+        if leader == self._me and copy is not None:
             return maker.host(copy.port), leader
         kept = maker.kept().get(placed.log)
         secret = await self._ask_secret(placed) if kept is None else kept.secret
         return await maker.host_elsewhere(leader, placed.log, secret), leader
+
+    async def _until_served(self, placed: PlacedLog) -> str:
+        """The broker that serves a destination, which is waited for a little: who asks again and again would find it
+        later."""
+        until_ms = self._now_ms() + SERVED_S * 1000
+        while True:
+            try:
+                leader = await self.leader_of(placed)
+                if await self._is_served_by(leader, placed.log):
+                    return leader
+                error = ConnectionLostError(
+                    f"{placed.key[0]} {placed.key[1]!r} is about to be served by broker {leader}"
+                )
+            except ConnectionLostError as lost:
+                error = lost
+            if self._now_ms() >= until_ms:
+                raise error
+            await asyncio.sleep(LOOK_SOON_S)
+
+    async def _is_served_by(self, broker: str, name: str) -> bool:
+        copy = self._own.get(name)
+        if broker == self._me:
+            return copy is not None and copy.served
+        row = {} if copy is None else copy.known_rows(self._now_ms()).get(broker, {})
+        return bool(row.get("served") or (await self._ask_broker(broker)).get(name, {}).get("served"))
 
     # ---- what is shown
 
@@ -431,8 +487,11 @@ class CopiedLogs:
             raise NotSupportedError(f"broker {self._me} keeps no copies: it is no actor in Ray")
         return self._maker.node
 
-    async def copy_rows(self) -> dict[str, Row]:
-        """Log → the row of this broker's copy."""
+    async def copy_rows(self, fresh: str = "") -> dict[str, Row]:
+        """Log → the row of this broker's copy, as of the last look; of the log ``fresh`` as it is now."""
+        asked = self._own.get(fresh)
+        if asked is not None and self._maker is not None:
+            await self._ask_own(self._maker, asked)
         return {name: {**copy.row, "served": copy.served} for name, copy in self._own.items() if copy.row}
 
     async def secret(self, log: str) -> str:

@@ -14,7 +14,7 @@ from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.cluster.replicas.copy_takeover import Copies, CopyAction, CopyTakeovers, HeldCopy
 from raybroker.hosting.host_port import Row
 
-AFTER_MS: Final = 250
+AFTER_MS: Final = 150
 """How long this broker's copy hears no leader, beyond what it waits itself, before the others are asked."""
 FRESH_MS: Final = 3_000
 """What another broker has said longer ago does not count."""
@@ -31,7 +31,8 @@ def held_copies(log: str, row: Mapping[str, Any]) -> Copies:
     number, nonce, index = row["end"]
     quiet_ms = int(row["promised_ms_ago"])
     changed = quiet_ms >= 0 and row["term"] == number and number > 1
-    return {log: HeldCopy(bool(row["fit"]), (number, nonce, index), bool(row["led"]), quiet_ms if changed else None)}
+    led = bool(row["led"] or row["elects"])
+    return {log: HeldCopy(bool(row["fit"]), (number, nonce, index), led, quiet_ms if changed else None)}
 
 
 class OwnCopy:
@@ -125,7 +126,13 @@ class OwnCopy:
             self._unled_ms = now_ms
         waits = {} if self._unled_ms < 0 else {placed.home: self._unled_ms}
         heard = (placed.home,) if self.is_led else ()
-        return self.takeovers.looked([name for name in placed.brokers if name in rows], heard, waits, now_ms)
+        live = [name for name in placed.brokers if name in rows and not self._is_lost(name)]
+        return self.takeovers.looked(live, heard, waits, now_ms)
+
+    def _is_lost(self, broker: str) -> bool:
+        """Whether the copy of a broker led and is heard no more, and the broker has not answered since: what it said
+        before does not make it the one that asks the others."""
+        return broker == self.leader != self._me and self._others[broker][0] < self._unled_ms
 
     def why(self) -> str:
         """Return why nobody leads, for people; "" while somebody does."""

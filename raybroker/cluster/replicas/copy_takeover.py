@@ -15,7 +15,9 @@ know of more than its own disk, from a takeover that came to nothing.
 
 A broker whose copies are in no majority waits, and everybody can see for what (:meth:`CopyTakeovers.why`).  Between two
 changes of a log's leader are ``APART_MS`` at least, unless an administrator asks: the copies say how long ago the last
-one was, and any two majorities have a copy in common.  A broker that was shut down in order is left alone.
+one was, and any two majorities have a copy in common.  A leader that was told to begin and has ended at once was no
+change: for ``SETTLED_MS`` it belongs to the takeover that has told it, which may tell ``TELLS_MAX`` times.  A broker
+that was shut down in order is left alone.
 """
 
 from __future__ import annotations
@@ -29,8 +31,15 @@ from raybroker.model.errors import ConfigError, IllegalStateError
 
 APART_MS: Final = 30_000
 """Between two changes of leader, so that a broker that cannot live anywhere is not carried round the cluster."""
-AGAIN_MS: Final = 2_000
-"""Until copies are asked again that were not enough; their answers of before do not count any more."""
+SETTLED_MS: Final = 5_000
+"""From the first time that a takeover has told a copy to lead: what leads within this time is its work."""
+TELLS_MAX: Final = 3
+"""How often one takeover tells a copy to lead, where what comes of it ends again."""
+AGAIN_MS: Final = 1_200
+"""Until copies are asked again that were not enough; answers to an earlier asking do not count any more, so it is
+longer than they are waited for."""
+AGAIN_SOON_MS: Final = 250
+"""Where one has answered that it hears a leader: it may notice later than others that this one is lost."""
 ATTEMPT_MS: Final = 60_000
 """A takeover that has not come to its end by then has failed, and may be tried again."""
 
@@ -45,7 +54,7 @@ class HeldCopy:
 
     fit      it has a vote, and lacks nothing that it has ever answered for
     end      where its log ends
-    led      it hears a leader
+    led      it hears a leader, or has promised itself to one that is about to begin
     quiet_ms how long ago it has promised itself to a leader last; None: not since its process began
     """
 
@@ -101,8 +110,9 @@ CopyAction = AskCopies | LevelCopy | StartAt
 
 @dataclass(slots=True)
 class _Attempt:
-    """``began_ms``: on the caller's clock; ``asked_ms``: when copies were asked last; ``wanted``: by an administrator,
-    or by the broker itself, which starts; ``levels``: logs that are being brought up to date."""
+    """``number``: of the asking, 0 before the first; ``began_ms``: on the caller's clock; ``asked_ms``: when copies
+    were asked last; ``wanted``: by an administrator, or by the broker itself, which starts; ``levels``: logs that are
+    being brought up to date."""
 
     number: int
     began_ms: int
@@ -112,6 +122,11 @@ class _Attempt:
     answers: dict[str, Copies] = field(default_factory=dict)
     levels: set[str] = field(default_factory=set)
     peer: str = ""
+
+    @property
+    def again_ms(self) -> int:
+        led = any(copy.led for copies in self.answers.values() for copy in copies.values())
+        return AGAIN_SOON_MS if led else AGAIN_MS
 
 
 class CopyTakeovers:
@@ -127,6 +142,8 @@ class CopyTakeovers:
         self.starting = False
         self._after_ms = after_ms
         self._number = 0
+        self._tells: dict[str, tuple[int, int]] = {}
+        """Broker → since when its takeover has told others to lead, and how often."""
         self._attempts: dict[str, _Attempt] = {}
 
     # ---- when
@@ -153,9 +170,9 @@ class CopyTakeovers:
                 self._begin_attempt(name, now_ms, wanted=False)
         out: list[CopyAction] = []
         for name, attempt in self._attempts.items():
-            if attempt.step is CopyStep.ASK and now_ms - attempt.asked_ms >= AGAIN_MS:
-                attempt.asked_ms = now_ms
-                attempt.answers = {}
+            if attempt.step is CopyStep.ASK and now_ms - attempt.asked_ms >= attempt.again_ms:
+                self._number += 1
+                attempt.number, attempt.asked_ms, attempt.answers = self._number, now_ms, {}
                 out.append(AskCopies(name, attempt.number, (name, *self.sets[name])))
         return out
 
@@ -178,8 +195,7 @@ class CopyTakeovers:
         self._begin_attempt(name, now_ms, wanted=True)
 
     def _begin_attempt(self, name: str, now_ms: int, *, wanted: bool) -> None:
-        self._number += 1
-        self._attempts[name] = _Attempt(self._number, now_ms, now_ms - AGAIN_MS, wanted)
+        self._attempts[name] = _Attempt(0, now_ms, now_ms - AGAIN_MS, wanted)
 
     # ---- whom
 
@@ -189,7 +205,7 @@ class CopyTakeovers:
         if attempt is None or attempt.step is not CopyStep.ASK or peer not in ask.peers:
             return []
         attempt.answers[peer] = copies
-        if self.missing(ask.broker) or self._too_soon_ms(attempt):
+        if self.missing(ask.broker) or self._too_soon_ms(ask.broker, attempt):
             return []
         majority = self._majority(ask.broker)
         first = ask.broker if ask.broker == self.me else ""
@@ -197,6 +213,8 @@ class CopyTakeovers:
         attempt.peer = best_peer(attempt.answers, candidates, majority)
         if not attempt.peer:
             return []
+        since_ms, tells = self._told(ask.broker, attempt)
+        self._tells[ask.broker] = since_ms, tells + 1
         behind = leads_behind(attempt.answers, attempt.peer, majority)
         if not behind:
             return [self._start_at(ask.broker, attempt)]
@@ -213,8 +231,15 @@ class CopyTakeovers:
         attempt.levels.discard(level.log)
         return [] if attempt.levels else [self._start_at(level.broker, attempt)]
 
-    def _too_soon_ms(self, attempt: _Attempt) -> int:
+    def _told(self, name: str, attempt: _Attempt) -> tuple[int, int]:
+        """Return since when the takeover of which this is an attempt has told others to lead, and how often."""
+        since_ms, tells = self._tells.get(name, (attempt.asked_ms, 0))
+        return (since_ms, tells) if attempt.asked_ms - since_ms < SETTLED_MS else (attempt.asked_ms, 0)
+
+    def _too_soon_ms(self, name: str, attempt: _Attempt) -> int:
         """Return how long it is until there may be another leader; 0: there may be one now."""
+        if 0 < self._told(name, attempt)[1] < TELLS_MAX:
+            return 0
         quiet = (copy.quiet_ms for copies in attempt.answers.values() for copy in copies.values())
         least_ms = min((ms for ms in quiet if ms is not None), default=APART_MS)
         return 0 if attempt.wanted else max(APART_MS - least_ms, 0)
@@ -260,7 +285,7 @@ class CopyTakeovers:
                     f"the copies of broker {attempt.peer} are brought up to date: {', '.join(sorted(attempt.levels))}"
                 )
         lacking = self.missing(name)
-        if not lacking and (wait_ms := self._too_soon_ms(attempt)):
+        if not lacking and (wait_ms := self._too_soon_ms(name, attempt)):
             return f"its leader has just changed: another one comes {APART_MS} ms later, in {wait_ms} ms"
         if not lacking:
             return (

@@ -43,6 +43,14 @@ class Port:
         row = self.copy.status().as_row()
         return {**row, "address": self.address, "pid": self.number, "serves": self.copy.leads}
 
+    async def until_unled(self, timeout_s: float) -> bool:
+        end_s = time.monotonic() + timeout_s
+        while self.copy.is_led():
+            if time.monotonic() >= end_s:
+                return False
+            await asyncio.sleep(0.05)
+        return True
+
     async def know(self, addresses: Mapping[str, Address]) -> None:
         self.copy.know(addresses)
 

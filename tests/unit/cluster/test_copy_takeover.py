@@ -7,7 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from raybroker.cluster.replicas.copy_takeover import (
+    AGAIN_SOON_MS,
     APART_MS,
+    SETTLED_MS,
+    TELLS_MAX,
     AskCopies,
     CopyAction,
     CopyTakeovers,
@@ -79,7 +82,35 @@ def test_copies_are_asked_again_until_there_is_a_majority() -> None:
     (again,) = looks.look()
     assert isinstance(again, AskCopies)
     assert looks.machine.answered(again, "b2", copies(h1=8)) == [], "what b1 said is old"
-    assert looks.machine.answered(again, "b1", copies(h1=8)) == [StartAt("b3", 1, "b2")]
+    assert looks.machine.answered(ask, "b1", copies(h1=8)) == [], "and so is what comes late"
+    assert looks.machine.answered(again, "b1", copies(h1=8)) == [StartAt("b3", 2, "b2")]
+
+
+def test_a_copy_that_still_hears_its_leader_is_asked_again_soon() -> None:
+    looks = Looks()
+    ask = looks.ask()
+    looks.machine.answered(ask, "b1", copies(h1=8))
+    assert looks.look(AGAIN_SOON_MS) == []
+    looks.machine.answered(ask, "b2", copies(h1=8, led=True))
+    assert len(looks.look(1)) == 1
+
+
+def test_a_leader_that_has_ended_at_once_was_no_change_but_not_for_ever() -> None:
+    """The takeover that has told it to lead tells again, without waiting APART_MS."""
+    looks = Looks()
+    for tells in range(TELLS_MAX + 1):
+        (ask,) = looks.look(1000 if tells else AFTER_MS)
+        assert isinstance(ask, AskCopies)
+        quiet_ms = 900 if tells else None
+        looks.machine.answered(ask, "b1", copies(h1=8, quiet_ms=quiet_ms))
+        told = looks.machine.answered(ask, "b2", copies(h1=8))
+        assert len(told) == (tells < TELLS_MAX)
+        looks.machine.ended(ask)
+    (ask,) = looks.look(SETTLED_MS)
+    assert isinstance(ask, AskCopies)
+    looks.machine.answered(ask, "b1", copies(h1=8, quiet_ms=SETTLED_MS + 900))
+    assert looks.machine.answered(ask, "b2", copies(h1=8)) == []
+    assert f"in {APART_MS - SETTLED_MS - 900} ms" in looks.machine.why("b3")
 
 
 def test_a_copy_without_a_vote_is_none() -> None:

@@ -20,9 +20,10 @@ from raybroker.copies.links import CopyTls
 from raybroker.copies.replicated_store import ReplicatedStore
 from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import ConfigError, StoreError
+from raybroker.replication import events as ev
 from raybroker.replication.leading import LEASE_MS, LEASE_WAIT_MS
 from raybroker.replication.positions import BEGINNING
-from raybroker.replication.replica import HEARD_MS
+from raybroker.replication.replica import HEARD_MS, UNLINKED_MS, Replica
 from raybroker.replication.replica_set import MemberChange
 from raybroker.security.keystore import self_signed
 from raybroker.security.tls import KeyFiles, first_certificate, server_context
@@ -134,6 +135,29 @@ def test_the_lease_ends_without_answers_and_comes_again(make: Make) -> None:
     assert until_ms <= cut_ms + LEASE_MS, "nothing that was asked after the cut was answered"
     group.mend()
     until(leader.runs.may_dispatch, "the lease comes again")
+
+
+def test_the_end_of_a_leaders_process_is_noticed_by_its_connections(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = make()
+    leader = group.led()
+    group.agree()
+    lost: set[tuple[str, str]] = set()
+    old = Replica.step
+
+    def step(replica: Replica, event: ev.ReplicaEvent, now_ms: int) -> list[ev.ReplicaAction]:
+        if isinstance(event, ev.LinkLost):
+            lost.add((replica.me, event.copy))
+        return old(replica, event, now_ms)
+
+    monkeypatch.setattr(Replica, "step", step)
+    gone = leader.runs.id
+    leader.kill()
+    others = [node.runs for node in group.nodes if node is not leader]
+    until(lambda: {(copy.id, gone) for copy in others} <= lost, "the others are told")
+    group.pass_time(UNLINKED_MS)
+    until(lambda: not any(copy.is_led() for copy in others), "nobody is heard to lead")
 
 
 def test_a_leader_that_was_cut_off_is_followed_by_another_and_loses_what_nobody_confirmed(make: Make) -> None:

@@ -8,7 +8,7 @@ from raybroker.replication import events as ev
 from raybroker.replication.copy_state import SavedCopy
 from raybroker.replication.messages import Append, AskPromise, Promised, PromiseRefused
 from raybroker.replication.positions import BEGINNING, EntryKind, Term, following
-from raybroker.replication.replica import HEARD_MS, ReplicaRole
+from raybroker.replication.replica import ELECTION_MS, HEARD_MS, UNLINKED_MS, ReplicaRole
 from raybroker.replication.replica_set import MemberChange, ReplicaSet
 from raybroker.replication.reports import best_copy
 from tests.unit.replication.copies import THREE, Copies, log_of
@@ -69,6 +69,57 @@ def test_while_a_leader_is_heard_no_other_one_is_promised() -> None:
     group.pass_ms(1000)
     assert group.copies["a"].role is ReplicaRole.FOLLOWER
     assert group.of(ev.LeaderEnded)
+
+
+def test_a_leader_whose_connection_has_ended_is_lost_sooner() -> None:
+    group = Copies()
+    group.lead("a")
+    group.away = {"a"}
+    group.feed("b", ev.LinkLost("c"))
+    group.pass_ms(UNLINKED_MS)
+    assert group.copies["b"].hears_leader(group.now_ms), "that was another one's"
+    group.feed("b", ev.LinkLost("a"))
+    group.pass_ms(UNLINKED_MS - 100)
+    assert group.copies["b"].hears_leader(group.now_ms)
+    group.pass_ms(100)
+    assert not group.copies["b"].hears_leader(group.now_ms)
+    assert group.copies["c"].hears_leader(group.now_ms)
+
+
+def test_a_leader_that_lives_is_heard_again_at_once() -> None:
+    group = Copies()
+    group.lead("a")
+    group.feed("b", ev.LinkLost("a"))
+    group.feed("a", ev.LinkLost("b"))
+    group.settle()
+    group.pass_ms(UNLINKED_MS)
+    assert group.copies["b"].hears_leader(group.now_ms)
+
+
+def test_whoever_has_just_promised_does_not_depose_the_one_who_is_about_to_lead() -> None:
+    group = Copies()
+    group.feed("a", ev.Lead(7))
+    group.save()
+    group.deliver()
+    group.save()
+    assert group.copies["a"].awaits_leader(group.now_ms)
+    assert group.copies["b"].awaits_leader(group.now_ms)
+    group.feed("b", ev.Lead(8))
+    assert "another copy was promised to within" in str(group.of(ev.NotElected)[-1])
+    group.settle()
+    assert group.copies["a"].role is ReplicaRole.LEADER
+    assert not any(copy.awaits_leader(group.now_ms) for copy in group.copies.values())
+
+
+def test_a_candidate_that_is_lost_as_well_is_waited_for_no_longer_than_an_election() -> None:
+    group = Copies()
+    group.feed("a", ev.Lead(7))
+    group.save()
+    group.deliver()
+    group.save()
+    group.away = {"a"}
+    group.pass_ms(ELECTION_MS)
+    assert group.lead("b", 8).role is ReplicaRole.LEADER
 
 
 def test_what_contradicts_the_leader_goes() -> None:

@@ -1,0 +1,77 @@
+"""A leader is lost: seeds of who leads next, how soon and how often; and rules that are switched off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from raybroker.broker.copies import copied_logs
+from raybroker.broker.copies.own_copy import OwnCopy
+from raybroker.replication.replica import Replica
+from tests.simulation_control.copied_leaders import SIMULATION, LeaderWorld
+
+SHORT_SEEDS = 8
+SEEDS = 100_000
+SEEDS_MAX = 200
+MEAN_MS = {"node": 1600, "process": 1600, "cut": 2700}
+"""On the average; half of what a seed may take is no news, all of them are."""
+
+
+def look(seeds: range, seconds: float | None = None) -> Counter[str]:
+    counts = Counter[str]()
+    for batch in SIMULATION.batches(seeds, jobs=1, seconds=seconds):
+        assert batch.failure is None, batch.failure
+        counts += batch.counts
+    for fault, mean_ms in MEAN_MS.items():
+        assert counts[f"{fault} ms"] <= mean_ms * counts[fault], f"{fault}: {counts}"
+    return counts
+
+
+def test_a_lost_leader_is_followed_soon_and_by_one_election() -> None:
+    look(range(SHORT_SEEDS))
+
+
+@pytest.mark.sweep
+def test_no_seed_takes_long(sweep_seconds: float) -> None:
+    print(look(range(SEEDS), sweep_seconds))
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    runs = []
+    for _ in range(2):
+        world = LeaderWorld(5)
+        world.run()
+        runs.append((world.loop.count, world.counts))
+    assert runs[0] == runs[1]
+
+
+def _seen(change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a seed notices what was changed."""
+    change(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        try:
+            LeaderWorld(seed).run()
+        except AssertionError:
+            return True
+    return False
+
+
+def _lost_brokers_ask(patch: pytest.MonkeyPatch) -> None:
+    """The broker of a lost leader is the one that has to ask, until what it said is old."""
+    patch.setattr(OwnCopy, "_is_lost", lambda self, broker: False)
+
+
+def _told_again_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A second copy is told to lead while the first one asks for promises: it deposes that one."""
+    patch.setattr(copied_logs, "LEADS_S", 0.0)
+    patch.setattr(Replica, "awaits_leader", lambda self, now_ms: False)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("change", [_lost_brokers_ask, _told_again_at_once])
+def test_what_makes_it_slow_or_double_is_noticed(
+    change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _seen(change, monkeypatch), f"{SEEDS_MAX} seeds notice nothing"
