@@ -26,7 +26,6 @@ from raybroker.client.connection.identity import client_id_of
 from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
-from raybroker.engine.ports import BodyStore, Store
 from raybroker.hosting.host_service import HostBroker, HostService, HostStorage
 from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
@@ -109,29 +108,15 @@ class LoopbackDirectory:
     async def _start(self, undo: AsyncExitStack) -> None:
         """``undo``: what is to be done when it fails."""
         clock = SystemClock()
-        store: Store
-        bodies: BodyStore | None = None
-        incarnation = 1
-        if sql := self._config["imq.persist.store"] in SQL_STORES:
-            store = opened = await asyncio.to_thread(self._open_sql, clock)
-            incarnation = opened.incarnation
-        elif self._store is None:
-            store = MemoryStore()
-        else:
-            store = journal = self._open_journal(self._store, clock)
-            incarnation, bodies = journal.incarnation, journal.bodies
-        undo.callback(store.close)
+        storage = await self._open_storage(clock)
+        undo.callback(storage.store.close)
         kept = (Catalogue.load(self._store) if self._store is not None else None) or Catalogue(self._token)
         config = self._live = LiveConfig(self._config, kept.properties)
         pages = directory_of(config, self._store, f"{LOOPBACK}-{os.getpid()}-{entropy.token(4).hex()}")
+        if pages is not None:
+            storage = storage._replace(paging=partial(_paging_files, pages, config["raybroker.paging.file_bytes"]))
         self._service = HostService(
-            HostStorage(
-                store,
-                incarnation,
-                bodies,
-                partial(_paging_files, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
-                None if sql else self._store,
-            ),
+            storage,
             clock,
             config,
             token=self._token,
@@ -139,7 +124,7 @@ class LoopbackDirectory:
             hosting=HOSTING,
             broker=HostBroker(LOOPBACK, self._forget, lease=self._lease, quotas=kept.quotas, policies=kept.policies),
         )
-        await self._start_host(sql=sql)
+        await self._start_host()
         undo.pop_all()
         undo.push_async_callback(self._service.close)  # With its store.
         host = self._service
@@ -192,7 +177,22 @@ class LoopbackDirectory:
             )
         self._io.count_resident(1)
 
-    async def _start_host(self, *, sql: bool) -> None:
+    async def _open_storage(self, clock: SystemClock) -> HostStorage:
+        """Open the store, where the configuration says that it is."""
+        if self._in_database:
+            store = await asyncio.to_thread(self._open_sql, clock)
+            return HostStorage(store, store.incarnation)
+        if self._store is None:
+            return HostStorage(MemoryStore())
+        journal = self._open_journal(self._store, clock)
+        return HostStorage(journal, journal.incarnation, journal.bodies, disk=self._store)
+
+    @property
+    def _in_database(self) -> bool:
+        return self._config["imq.persist.store"] in SQL_STORES
+
+    async def _start_host(self) -> None:
+        sql = self._in_database
         with ExitStack() as stack:
             if self._store is not None and not sql:
                 from raybroker.store.advice import advised

@@ -9,24 +9,43 @@ from pathlib import Path
 import pytest
 
 from raybroker.store.journal.anchors import MARK_NAME
+from tests.contracts.copied import CopiedBroker, lose_leader
 from tests.contracts.handles import LoopbackBroker
+from tests.unit.copies.rig import Group
 
 MakeBroker = Callable[..., LoopbackBroker]
-FACES = ("memory", "store", "sockets", "aio", pytest.param("own", marks=pytest.mark.long))
+FACES = (
+    "memory",
+    "store",
+    "sockets",
+    "aio",
+    pytest.param("own", marks=pytest.mark.long),
+    pytest.param("copied", marks=pytest.mark.long),
+)
 ONE_FACE = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
 """For tests that mostly wait for a time to pass: the broker does the same whatever its face."""
 TWO_FACES = pytest.mark.parametrize("make_broker", ["sockets", "aio"], indirect=True)
 """For what handles refuse by themselves, an argument or a call once they are closed: blocking ones over a link, and
 asynchronous ones in the broker's process. The store and the loop of the application have no part in it."""
 
+FILES = pytest.mark.parametrize("store", ["files"], indirect=True)
+"""For what is about the files of one store: where the log has copies there are no own files for large bodies, and the
+copies are elsewhere."""
+
 
 @pytest.fixture(params=FACES)
 def make_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]:
     """Brokers with properties of their own (dots of a name written as ``__``), closed at the end."""
     made: list[LoopbackBroker] = []
-    folder: Path | None = request.getfixturevalue("tmp_path") if request.param == "store" else None
+    folder: Path | None = request.getfixturevalue("tmp_path") if request.param in ("store", "copied") else None
+    groups: list[Group] = []
 
     def make(**properties: object) -> LoopbackBroker:
+        if request.param == "copied":
+            assert folder is not None
+            groups.append(Group(folder / f"copies{len(made)}"))
+            made.append(CopiedBroker(folder / f"store{len(made)}", groups[-1], **properties))
+            return made[-1]
         store = folder / f"store{len(made)}" if folder is not None else None
         face = request.param if request.param in ("aio", "own", "sockets", "direct") else "blocking"
         # Segments are reserved on the disk, and there are hundreds of these stores.
@@ -36,7 +55,9 @@ def make_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]:
     yield make
     for broker in made:
         broker.close()
-    for store in folder.glob("store*") if folder is not None else ():
+    for group in groups:
+        group.close()
+    for store in (*folder.glob("store*"), *folder.glob("copies*")) if folder is not None else ():
         shutil.rmtree(store)
 
 
@@ -86,13 +107,32 @@ class OneStore:
         return self._folder / f"store{self._opened}"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[OneStore]:
+class CopiedStore(OneStore):
+    """The same, with copies: a crash is the loss of the leader, and another copy leads then."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.group = Group(folder / "copies")
+
+    def lose(self) -> None:
+        if self._broker is not None:
+            lose_leader(self.group)
+            self.close()
+
+    def _open(self, properties: dict[str, object]) -> LoopbackBroker:
+        self._broker = CopiedBroker(self._path, self.group, **properties)
+        return self._broker
+
+
+@pytest.fixture(params=["files", pytest.param("copies", marks=pytest.mark.long)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OneStore]:
     """A store of the test's own."""
-    found = OneStore(tmp_path)
+    found = OneStore(tmp_path) if request.param == "files" else CopiedStore(tmp_path)
     yield found
     found.close()
-    for folder in tmp_path.glob("store*"):
+    if isinstance(found, CopiedStore):
+        found.group.close()
+    for folder in (*tmp_path.glob("store*"), *tmp_path.glob("copies*")):
         shutil.rmtree(folder)
 
 

@@ -135,12 +135,15 @@ class LoopbackBroker:
         elif apart:
             self._io = IoThread("clients")
         """Of its connections; with sockets no broker lives there, whatever other tests have left behind."""
-        self.core = make_core(store, self.properties, None, io)
+        self.core = self._make_core(store, io)
         self._directory: Any = self.core.directory
         if apart:
             self._directory = OverSockets(self.core.directory, self.core.io, tls)
         self.face = face
         self._connections: list[Any] = []
+
+    def _make_core(self, store: Path | None, io: IoThread) -> ConnectionCore:
+        return make_core(store, self.properties, None, io)
 
     def name(self) -> str:
         return f"queue{next(_numbers)}"

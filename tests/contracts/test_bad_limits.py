@@ -9,7 +9,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import BrokerError, ConfigError, IllegalStateError, StoreDamagedError, StoreError
-from tests.contracts.conftest import MakeBroker, OneStore
+from tests.contracts.conftest import FILES, MakeBroker, OneStore
 from tests.contracts.handles import create
 
 ATTRIBUTES: list[tuple[dict[str, Any], str]] = [
@@ -110,6 +110,7 @@ def test_a_quota_is_not_destroyed_under_its_users_and_has_no_policy_that_nobody_
     connection.session().producer(name).send("it holds on")
 
 
+@FILES
 def test_a_store_of_a_newer_release_or_that_others_may_read_is_not_opened(store: OneStore, tmp_path: Path) -> None:
     connection = store.open().connect()
     connection.session().producer("q").send("kept")

@@ -19,7 +19,7 @@ from raybroker.errors import (
     StoreDamagedError,
 )
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES, PIECE_BYTES
-from tests.contracts.conftest import OneStore
+from tests.contracts.conftest import FILES, OneStore
 from tests.contracts.handles import WAIT_S, LoopbackBroker, cut, until
 
 FACES = ("blocking", "sockets", "direct", "aio")
@@ -298,6 +298,7 @@ def test_a_crash_keeps_what_was_confirmed_and_nothing_of_what_was_not(store: One
     store.open(**NO_LIMITS)
 
 
+@FILES
 @pytest.mark.parametrize("ack", ["client", "none"])
 def test_a_damaged_piece_halts_the_destination_and_is_never_delivered(
     store: OneStore, tmp_path: Path, ack: str
@@ -319,6 +320,7 @@ def test_a_damaged_piece_halts_the_destination_and_is_never_delivered(
     assert receive(session, "other").body == b"beside"
 
 
+@FILES
 def test_a_full_disk_refuses_a_large_message_and_the_next_one_fits(
     store: OneStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

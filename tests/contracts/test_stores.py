@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.errors import IllegalStateError, InvalidDestinationError
-from tests.contracts.conftest import OneStore
+from tests.contracts.conftest import FILES, OneStore
 from tests.contracts.handles import DMQ, create, take
 
 
@@ -44,6 +44,7 @@ def test_compaction_gives_back_what_nobody_needs_and_keeps_every_message(store: 
     assert [message.body[0] for message in take(connection.session().consumer(few), 60)] == list(range(60))
 
 
+@FILES
 def test_a_large_message_has_a_file_of_its_own_until_it_is_consumed(store: OneStore) -> None:
     """P-07, P-09: through transactions, dead-lettering and a crash."""
     properties = {"imq__persist__file__message__max_record_size": "100k", "imq__persist__file__message__cleanup": True}
