@@ -42,10 +42,11 @@ from raybroker.actors.path_service import PathActor
 from raybroker.actors.standby import assignment
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
 from raybroker.actors.tenure import Tenure, no_takeovers
-from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, BrokerProcess, HostPort
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, BrokerProcess, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster_broker import LED_BY, BrokerRows, ClusterBroker, others_in
+from raybroker.broker.observing.broker_metrics import BrokerFigures
 from raybroker.broker.observing.memory import BrokerMemory
 from raybroker.broker.services.auditing import audit_of, audited
 from raybroker.broker.services.link_security import cluster_tls

@@ -41,6 +41,10 @@ class BrokerVerbs:
         BROKER_DOWN, UNKNOWN), store_reason, tenure, takeovers, taken_by, store_node, and silent_ms: how long ago its
         last sign of life was. Of brokers that are up also standby_brokers and standby_hosts: how many processes each
         has ready to become a lost broker.
+
+        Where queues have copies also ``copies``: of how many it keeps one; ``copies_led``: how many of them it leads;
+        ``copies_behind``: how many are not there, far behind or without a vote, as their leaders see it; and
+        ``copies_unconfirmed``: of how many nothing is confirmed now, because no copy leads or too few are there.
         """
 
     @verb(By.CLUSTER, always=True)

@@ -10,6 +10,10 @@ from raybroker.model.listing import Row
 
 BEHIND_MAX: Final = 1000
 """Entries that a copy may lack before that is a warning: what is under way is behind, too."""
+OF_BROKER: Final = ("copies", "copies_led", "copies_behind", "copies_unconfirmed")
+"""What list_brokers says of the copies of each broker."""
+
+Counts = dict[str, dict[str, int]]
 
 
 def needed(shown: Mapping[str, Any]) -> int:
@@ -66,6 +70,49 @@ def _fault(copy: Mapping[str, Any]) -> str:
     if int(copy["behind"]) > BEHIND_MAX:
         return f"{who} lacks {copy['behind']:,} entries"
     return "" if copy["voter"] else f"{who} has no vote yet"
+
+
+def figures_of_log(me: str, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What metrics say of the copies of one destination's log; nothing where another broker's copy leads.  ``shown``:
+    as query_destination has it."""
+    if not shown or shown["leader"] != me:
+        return {}
+    lag = {copy["broker"]: int(copy["behind"]) for copy in shown["copies"] if copy["broker"] not in ("", me)}
+    return {"copy_lag_entries": lag, "leader_term": int(shown["term"])}
+
+
+def led_at(shown: Sequence[Mapping[str, Any]]) -> Row:
+    """What a broker tells others of the logs that are led there: which, which of them confirm nothing, and broker → how
+    many of its copies are not there, far behind or without a vote. ``shown``: of each, as query_destination has it."""
+    behind: dict[str, int] = {}
+    for copy in (copy for one in shown for copy in one["copies"] if copy["broker"] and _fault(copy)):
+        behind[copy["broker"]] = behind.get(copy["broker"], 0) + 1
+    logs, short = [one["log"] for one in shown], [one["log"] for one in shown if is_short(one)]
+    return {"led": logs, "short": short, "behind": behind}
+
+
+def of_brokers(placed: Mapping[str, Sequence[str]], told: Mapping[str, Mapping[str, Any]], *, all_told: bool) -> Counts:
+    """Broker → how many copies it keeps, leads, has behind, and of how many nothing is confirmed now.
+
+    ``placed``: log → the brokers that keep a copy; ``told``: broker → its :func:`led_at`; ``all_told`` False: one that
+    was asked has not answered, and what it leads is not taken for leaderless.
+    """
+    led_by = {log: broker for broker, row in told.items() for log in row["led"]}
+    unconfirmed = {log for row in told.values() for log in row["short"]}
+    if all_told:
+        unconfirmed |= placed.keys() - led_by.keys()
+    found: Counts = {}
+    for log, brokers in placed.items():
+        for broker in brokers:
+            row = found.setdefault(broker, dict.fromkeys(OF_BROKER, 0))
+            row["copies"] += 1
+            row["copies_led"] += led_by.get(log) == broker
+            row["copies_unconfirmed"] += log in unconfirmed
+    for row_of_leader in told.values():
+        for broker, count in row_of_leader["behind"].items():
+            if broker in found:
+                found[broker]["copies_behind"] += count
+    return found
 
 
 def figures_of(me: str, shown: Sequence[Mapping[str, Any]], changes: int) -> dict[str, Any]:

@@ -130,6 +130,14 @@ DESTINATION = Board(
                                                   "delayed {{destination}}"),
                   (total("destination_pending_messages", "destination", D), "in transactions {{destination}}")),
         )),
+        BoardRow("Copies of the log", (
+            panel("Entries that copies lack", (total("destination_copy_lag_entries", "destination, copy", D),
+                                               "{{destination}} at {{copy}}"),
+                  note="Of queues with copies. A copy that stays behind has no part in a confirmation."),
+            panel("Who leads",
+                  (most("destination_leader_term", "destination, broker"), "{{destination}} at {{broker}}"),
+                  note="The number of the leader's term: a line of another broker begins where the leader changes."),
+        )),
         BoardRow("Time", (
             panel("Send to confirmation, p99", (quantile(0.99, "destination_send_to_store_seconds", "destination", D),
                                                 "{{destination}}"), unit="s"),

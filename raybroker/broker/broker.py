@@ -12,9 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from raybroker.admin import copy_checks
 from raybroker.broker import host_listing
 from raybroker.broker.broker_properties import Properties
 from raybroker.broker.clients.clients_inside import ClientsInside
@@ -32,7 +32,7 @@ from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
 from raybroker.broker.destinations.transactions import TransactionAdministration, branch_states, nowhere
 from raybroker.broker.ending import End, Ending
-from raybroker.broker.observing.broker_metrics import Measuring
+from raybroker.broker.observing.broker_metrics import NO_FIGURES, BrokerFigures, Measuring
 from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
@@ -121,19 +121,6 @@ class OtherBrokers(NamedTuple):
     replication: Callable[[Key], Row] = lambda key: {}
 
 
-class BrokerFigures(NamedTuple):
-    """What the metrics of a broker say of whatever has started it.
-
-    cluster  its name; "": the broker is in none, and goes by its own
-    facts    version numbers, see the catalogue's info
-    rows     give more rows
-    """
-
-    cluster: str = ""
-    facts: Mapping[str, str] = MappingProxyType({})
-    rows: tuple[Callable[[], Row], ...] = ()
-
-
 @dataclass(frozen=True)
 class BrokerProcess:
     """Whatever has started a broker.
@@ -150,7 +137,6 @@ class BrokerProcess:
 
 NOTHING_KEPT: Final = BrokerKept()
 NO_OTHERS: Final = OtherBrokers()
-NO_FIGURES: Final = BrokerFigures()
 
 
 class Broker:
@@ -204,10 +190,11 @@ class Broker:
             changing,
             self.registry,
             SystemClock(),
-            (self.thresholds.figures, self._service_figures, *figures.rows),
-            figures.facts,
+            figures._replace(
+                rows=(self.thresholds.figures, self._service_figures, *figures.rows),
+                of=lambda key: copy_checks.figures_of_log(name, others.replication(key)),
+            ),
             broker=name,
-            cluster=figures.cluster,
             spares=hosts.spares,
         )
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())

@@ -15,6 +15,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
+from raybroker.admin.copy_checks import OF_BROKER
 from raybroker.cli import output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.outside import Way, way
@@ -136,8 +137,10 @@ STORED: Final = frozenset(
         "silent_ms",
         "standby_brokers",
         "standby_hosts",
+        *OF_BROKER,
     }
 )
+"""What the brokers that answer say of each, also of those that do not."""
 """What list_brokers has of a broker where brokers take over from each other."""
 STATES: Final = {"OPERATING": "UP"}
 """State of a broker's membership → the word of list_brokers and query_broker for it."""

@@ -174,6 +174,11 @@ DESTINATIONS: Final = _scoped(
     _counter("unit_messages_total", "messages",
              "Messages of the busiest units of order, ten at most; a unit that becomes one starts with the count of "
              "the one that it replaces.", "unit"),
+    _gauge("copy_lag_entries", "",
+           "Entries that another broker's copy of the queue's log lacks, as its leader sees it; copy: that broker.",
+           "copy"),
+    _gauge("leader_term", "",
+           "Number of the term in which the copy at this broker leads the queue's log: larger with each leader."),
 )  # fmt: skip
 
 BROKERS: Final[tuple[Quantity, ...]] = (

@@ -57,6 +57,15 @@ PLANTS: Final = (
     ),
     Plant(names.DEAD, "payments", "b1", extra=5000.0, start_s=2 * DAY_S + 10 * HOUR_S, end_s=2 * DAY_S + 11 * HOUR_S),
     Plant(names.PATH_UNITS, broker="b1", labels={"member": "b2"}, value=500.0),
+    # orders has copies: b1 leads it, b3 for a day, b1 again; the copy at b2 is behind, and for a while none leads
+    Plant(names.LEADER_TERM, "orders", "b1", value=1.0, end_s=2 * DAY_S),
+    Plant(names.LEADER_TERM, "orders", "b3", value=4.0, start_s=2 * DAY_S, end_s=3 * DAY_S),
+    Plant(names.LEADER_TERM, "orders", "b1", value=5.0, start_s=3 * DAY_S),
+    Plant(names.COPY_LAG, "orders", labels={"copy": "b2"}, value=5000.0),
+    Plant(names.COPY_BEHIND, broker="b1", labels={"copy": "b2"}, value=5000.0),
+    Plant(
+        names.COPIED_LOGS, broker="b2", labels={"state": "leaderless"}, value=1.0, start_s=DAY_S, end_s=DAY_S + HOUR_S
+    ),
 )
 FAULTS: Final = Faults(
     resets={"b1": [100, 200]},

@@ -50,6 +50,11 @@ def recording() -> Recording:
             *(_line(names.ROUTED, "", 3.0, help_of, consumer_broker=home) for home in ("b2", "b3")),
             _line(names.QUOTA_MESSAGES, "orders", 0.0, help_of, level=100_000.0),
             _line(names.CLOCK, "", 0.0, help_of),
+            _line(names.LEADER_TERM, "orders", 0.0, help_of),
+            *(_line(names.COPY_LAG, "orders", 0.0, help_of, copy=copy) for copy in ("b2", "b3")),
+            *(_line(names.COPY_BEHIND, "", 0.0, help_of, copy=copy) for copy in ("b2", "b3")),
+            *(_line(names.COPIED_LOGS, "", 0.0, help_of, state=state) for state in ("led", "followed", "leaderless")),
+            _line(names.COPIED_SHORT, "", 0.0, help_of),
         ],
         made.destinations,
     )

@@ -190,6 +190,22 @@ def test_whether_paths_are_even(made: Made) -> None:
     assert next(row["units"] for row in answer.figures["members"] if row["member"] == "b2") == 500
 
 
+def test_how_copies_are(made: Made) -> None:
+    answer = made.answers["how_are_copies"]
+    orders = [(row["broker"], row["term"], row["before"]) for row in answer.figures["leaders"]]
+    assert orders == [("b1", 1, ""), ("b3", 4, "b1"), ("b1", 5, "b3")]
+    for row, day in zip(answer.figures["leaders"][1:], (2, 3), strict=True):
+        assert abs(row["since"] - (START_MS + day * DAY_S * 1000)) <= 3_600_000
+    lags = {row["copy"]: row["most"] for row in answer.figures["lag"]}
+    assert lags == pytest.approx({"b2": 5000, "b3": 0})
+    (episode,) = answer.figures["unconfirmed"]
+    assert (episode["broker"], episode["logs"]) == ("b2", 1)
+    assert episode["seconds"] == pytest.approx(3600, abs=3600)
+    assert found(answer, "b2").severity == "critical"
+    assert found(answer, "orders at b2").values["most"] == 5000
+    assert not [one for one in answer.findings if one.subject == "orders"]  # Two changes in five days are no flapping.
+
+
 def test_when_it_is_full(made: Made) -> None:
     answer = made.answers["when_is_it_full"]
     row = next(row for row in answer.figures["growth"] if row["subject"] == "orders on b2" and row["what"] == "quota")

@@ -11,6 +11,7 @@ from typing import Final
 from raybroker.analysis.jobs.anomalies import what_is_unusual
 from raybroker.analysis.jobs.backlog import what_piles_up
 from raybroker.analysis.jobs.balance import who_waits_for_whom
+from raybroker.analysis.jobs.copies import how_are_copies
 from raybroker.analysis.jobs.episodes import when_was_it_tight
 from raybroker.analysis.jobs.forecast import when_is_it_full
 from raybroker.analysis.jobs.hot import who_is_hot
@@ -32,6 +33,7 @@ JOBS: Final[tuple[Callable[[LakeTables], JobAnswer], ...]] = (
     when_was_it_tight,
     what_is_unusual,
     are_paths_even,
+    how_are_copies,
     when_is_it_full,
     how_good_is_the_input,
 )

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raybroker.admin.copy_checks import of_brokers
 from raybroker.admin.verb_types import MasterChange
 from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.draining import Draining
 from raybroker.broker.cluster.takeovers import StoreWatch
+from raybroker.broker.copies.copied_logs import LED_COPIES
+from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.observing.alone import NotShared
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change
@@ -51,10 +54,10 @@ class ClusterItself:
     async def list_brokers(self) -> list[Row]:
         """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
         ``reason``: why it is not up, "" for one that is; with a shared store what that has of it, and how
-        many processes stand by there."""
+        many processes stand by there; with copies of logs how many it keeps, leads and has behind."""
         member, nodes = self._clustering.member, self._nodes()
         coordinator = member.membership.coordinator()
-        reasons, standing_by = await asyncio.gather(self._reasons(), self._standing_by())
+        reasons, standing_by, copies = await asyncio.gather(self._reasons(), self._standing_by(), self._copies())
         return [
             {
                 "broker": row.name,
@@ -66,6 +69,7 @@ class ClusterItself:
                 "reason": reasons.get(row.name, ""),
                 **self.stored(row.name),
                 **standing_by.get(row.name, {}),
+                **copies.get(row.name, {}),
             }
             for row in member.membership.broker_rows()
         ]
@@ -81,6 +85,15 @@ class ClusterItself:
         asked = (self._brokers.ask_at(name, "standing_by", {}, WHY_TIMEOUT_S) for name in live)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return {name: answer for name, answer in zip(live, answers, strict=True) if isinstance(answer, dict)}
+
+    async def _copies(self) -> dict[str, dict[str, int]]:
+        """Broker → how many copies of logs it keeps, leads and so on; of none where no log has copies."""
+        found = [PlacedLog.of_record(key, row) for key, row in self._clustering.member.agreed.copies.items()]
+        live = self._brokers.live() if found else []
+        asked = (self._brokers.ask_at(name, LED_COPIES, {}, WHY_TIMEOUT_S) for name in live)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        told = {name: answer for name, answer in zip(live, answers, strict=True) if isinstance(answer, dict)}
+        return of_brokers({placed.log: placed.brokers for placed in found}, told, all_told=len(told) == len(live))
 
     async def _reasons(self) -> dict[str, str]:
         """Why brokers are not up, in the words of those that answer."""

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from raybroker.admin.copy_checks import figures_of
+from raybroker.admin.copy_checks import figures_of, led_at
 from raybroker.broker.copies.completing import complete
 from raybroker.broker.copies.copy_port import CopyMaker, KeptCopy
 from raybroker.broker.copies.own_copy import OwnCopy, held_copies
@@ -50,6 +50,8 @@ OPENED_S: Final = 120.0
 END_OF: Final = "the end of the copy of "
 COPIES_OF: Final = "copies"
 """What brokers ask each other: the rows of the copies that one keeps."""
+LED_COPIES: Final = "led_copies"
+"""What list_brokers asks: how the logs are that are led at a broker."""
 LEAD: Final = "lead_copy"
 OPEN: Final = "open_copy"
 FORGET: Final = "forget_copy"
@@ -474,6 +476,7 @@ class CopiedLogs:
         """What brokers ask each other, by name."""
         return {
             COPIES_OF: self.copy_rows,
+            LED_COPIES: self.led_copies,
             SECRET: self.secret,
             LEAD: self.lead,
             OPEN: self.open,
@@ -493,6 +496,10 @@ class CopiedLogs:
         if asked is not None and self._maker is not None:
             await self._ask_own(self._maker, asked)
         return {name: {**copy.row, "served": copy.served} for name, copy in self._own.items() if copy.row}
+
+    async def led_copies(self) -> Row:
+        """Return how the logs are that are led here; see raybroker.admin.copy_checks."""
+        return led_at(list(self.replication_rows().values()))
 
     async def secret(self, log: str) -> str:
         """Return what all copies of a log have, in hexadecimal digits, to a broker that is to keep or reach one."""

@@ -7,10 +7,11 @@ so that many scrapers cost as much as one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from raybroker.broker.destinations.destination_registry import Registry
+from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.engine.ports import Clock
 from raybroker.hosting.host_port import HostPort, Row, Spares
 from raybroker.metrics import totals
@@ -39,20 +40,35 @@ IN_STORES: Final = frozenset(
 """Gauges of what hosts have stored, which is there also while they do not answer."""
 
 
+class BrokerFigures(NamedTuple):
+    """What the metrics of a broker say beside the counts of its hosts.
+
+    cluster  its name; "": the broker is in none, and goes by its own
+    facts    version numbers, see the catalogue's info
+    rows     give more rows of the broker itself, for the aggregate tier
+    of       gives more of one destination, (type, name), for its tier
+    """
+
+    cluster: str = ""
+    facts: Mapping[str, str] = MappingProxyType({})
+    rows: tuple[Callable[[], Row], ...] = ()
+    of: Callable[[Key], Row] = lambda key: {}
+
+
+NO_FIGURES: Final = BrokerFigures()
+
+
 class Measuring:
-    """``figures``: more rows of the broker itself, for the aggregate tier; ``facts``: version numbers, see the
-    catalogue's info; ``cluster``: its name, a broker that is in none goes by its own."""
+    """See the module."""
 
     def __init__(
         self,
         config: ConfigView,
         registry: Registry,
         clock: Clock,
-        figures: Iterable[Callable[[], Row]] = (),
-        facts: Mapping[str, str] | None = None,
+        figures: BrokerFigures = NO_FIGURES,
         *,
         broker: str,
-        cluster: str = "",
         spares: Spares = list,
     ) -> None:
         self._spares = spares
@@ -60,10 +76,9 @@ class Measuring:
         self._clock = clock
         self._cache_ns = config["raybroker.metrics.cache_ms"] * 1_000_000
         self._most = config["raybroker.metrics.destinations_max"]
-        self.cluster = cluster or broker
+        self.cluster = figures.cluster or broker
         self.broker = broker
-        self._facts = facts or {}
-        self._figures = tuple(figures)
+        self._figures = figures
         self._totals = totals.Totals()
         self._destination_totals = totals.DestinationTotals()
         self._start_ns = clock.monotonic_ns()
@@ -124,11 +139,14 @@ class Measuring:
             self.broker,
             totals.shown(own),
             {kind: totals.shown(row) for kind, row in types.items()},
-            [totals.shown(row) for row in destinations[: self._most]],
+            [totals.shown({**row, **self._more_of(row)}) for row in destinations[: self._most]],
         )
         self._cached = {key: value for key, value in self._cached.items() if now_ns - value[0] < self._cache_ns}
         self._cached[names] = (now_ns, snapshot)
         return snapshot
+
+    def _more_of(self, row: Row) -> Row:
+        return self._figures.of((row["type"], row["name"]))
 
     async def _query_host(self, host: HostPort, names: str | None) -> Row | None:
         try:
@@ -158,7 +176,7 @@ class Measuring:
         kinds = [kind for kind, name in self._registry.where if not is_metrics_topic(name)]
         row: Row = {
             **({key: value for key, value in of_hosts.items() if key not in IN_STORES} if silent else of_hosts),
-            "info": {(self._facts.get("version", ""), PYTHON, self._facts.get("ray", "")): 1},
+            "info": {(self._figures.facts.get("version", ""), PYTHON, self._figures.facts.get("ray", "")): 1},
             "start_time_seconds": self._start_ms / 1000,
             "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},
@@ -166,7 +184,7 @@ class Measuring:
             | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,
         }
-        for more in self._figures:
+        for more in self._figures.rows:
             for key, value in more().items():
                 row[key] = totals.plus(row.get(key, 0), value) if isinstance(value, dict) else value
         return row

@@ -39,6 +39,8 @@ Properties = Annotated[
 def list_bkr(cluster: Cluster = "default", json: Json = False, watch: Watch = None) -> None:
     """List the brokers of the cluster: state, whether it is the master, node, process.
 
+    Where queues have copies: how many a broker keeps, leads, and has behind, and of how many nothing is confirmed.
+
     Those that are not up are named on standard error with the reason, and the exit status is 3.
     """
     watched(watch, nullcontext, lambda _: _list(cluster, json=json), json=json)
@@ -61,9 +63,14 @@ def _list(cluster: str, *, json: bool) -> None:
         if any("store_state" in row for row in rows)
         else ""
     )
+    copied = (
+        ", copies, copies_led: led, copies_behind: behind, copies_unconfirmed: no majority"
+        if any("copies" in row for row in rows)
+        else ""
+    )
     show_list(
         rows,
-        f"broker, cluster, state, role: master{stored}, pid, address: ray",
+        f"broker, cluster, state, role: master{stored}{copied}, pid, address: ray",
         empty="no brokers",
         json=json,
         shown=_shown,

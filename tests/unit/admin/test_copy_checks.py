@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from raybroker.admin.checks import Grade
-from raybroker.admin.copy_checks import BEHIND_MAX, figures_of, is_short, needed, of_copies, reached
+from raybroker.admin.copy_checks import (
+    BEHIND_MAX,
+    figures_of,
+    figures_of_log,
+    is_short,
+    led_at,
+    needed,
+    of_brokers,
+    of_copies,
+    reached,
+)
 
 
 def copy(broker: str, **other: Any) -> dict[str, Any]:
@@ -75,3 +85,37 @@ def test_figures_count_what_is_led_here() -> None:
         "leader_changes_total": 4,
     }
     assert figures_of("b1", [], 0)["copied_logs"] == {"led": 0, "followed": 0, "leaderless": 0}
+
+
+def test_figures_of_a_queue_are_told_where_its_log_is_led() -> None:
+    led = shown(copy("b1"), copy("b2", behind=5), copy("b3"), copy("", behind=7), term=4)
+    assert figures_of_log("b1", led) == {"copy_lag_entries": {"b2": 5, "b3": 0}, "leader_term": 4}
+    assert figures_of_log("b2", led) == {}
+    assert figures_of_log("b1", {}) == {}
+
+
+def counts(copies: int, led: int, behind: int, unconfirmed: int) -> dict[str, int]:
+    return {
+        "copies": copies,
+        "copies_led": led,
+        "copies_behind": behind,
+        "copies_unconfirmed": unconfirmed,
+    }
+
+
+def test_brokers_have_counts_of_what_they_keep_lead_and_lack() -> None:
+    placed = {"one": ("b1", "b2", "b3"), "two": ("b2", "b3", "b4"), "nobody's": ("b3", "b4", "b5")}
+    at_b1 = led_at(
+        [{**shown(copy("b1"), copy("b2", behind=BEHIND_MAX + 1), copy("b3", connected=False)), "log": "one"}]
+    )
+    away = (copy("b3", connected=False), copy("b4", connected=False))
+    at_b2 = led_at([{**shown(copy("b2"), *away), "leader": "b2", "log": "two"}])
+    assert of_brokers(placed, {"b1": at_b1, "b2": at_b2}, all_told=True) == {
+        "b1": counts(1, 1, 0, 0),
+        "b2": counts(2, 1, 1, 1),
+        "b3": counts(3, 0, 2, 2),
+        "b4": counts(2, 0, 1, 2),
+        "b5": counts(1, 0, 0, 1),
+    }
+    assert of_brokers(placed, {"b1": at_b1}, all_told=False)["b5"] == counts(1, 0, 0, 0)
+    assert of_brokers({}, {"b1": led_at([])}, all_told=True) == {}
