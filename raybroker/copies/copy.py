@@ -374,6 +374,14 @@ class Copy:
                     self._saves.popleft()
                     self._carry_out(self._replica.step(ev.SaveDone(token), self.now_ms()))
                 self._follow_commit()
+                self._write_mark()
+
+    def _write_mark(self) -> None:
+        """Note how far the journal is durable, after whoever waits for that was told."""
+        try:
+            self._folder.journal.write_mark()
+        except BrokerError as error:
+            self._fail(error)
 
     def _follow_commit(self) -> None:
         """More may be final: space that waited for that is free."""
@@ -526,6 +534,7 @@ class Copy:
             lambda message: self._links.send(to, encode(message)),
             lambda: self._links.unsent_bytes(to),
             lambda index, data: self._take_event(ev.SnapshotMade(to, index, (data,))),
+            self._means.monotonic_ns,
         )
         sender = ImageSender(int.from_bytes(self._means.entropy(4), "little"), source)
         if self._space.begin_sending(to, sender):

@@ -27,6 +27,10 @@ PART_BYTES: Final = 1 << 20
 UNSENT_BYTES: Final = 4 << 20
 """The sender waits while the link has so much to send."""
 WAIT_S: Final = 0.002
+REST_SHARE: Final = 1.0
+"""After each part the sender rests for so many times as long as that took: those who send messages meanwhile have the
+disk, the link and the processor for the other half."""
+REST_S_MAX: Final = 0.05
 ROUNDS_MAX: Final = 32
 """How often the leader sends what has come meanwhile, before the image is taken as it is."""
 LITTLE_BYTES: Final = 2 << 20
@@ -44,6 +48,7 @@ class ImageSource(NamedTuple):
     send    a message to the other copy
     unsent  bytes that its link has to send; -1 without a link
     made    the other copy has the files
+    now_ns  a monotonic clock
     """
 
     directory: Callable[[], Path]
@@ -53,6 +58,7 @@ class ImageSource(NamedTuple):
     send: Callable[[ShellMessage], None]
     unsent: Callable[[], int]
     made: Callable[[int, bytes], None]
+    now_ns: Callable[[], int]
 
 
 class ImageSender:
@@ -115,25 +121,30 @@ class ImageSender:
 
     def _send_files(self, image: LogImage) -> int:
         """Send what the image has and was not sent; returns how much that was."""
-        before = self.sent_bytes
+        before, source = self.sent_bytes, self._source
         for file in image.files:
             at = self._sent.get(file.number, 0)
             if at >= file.nbytes:
                 continue
-            fd = os.open(self._source.directory() / file.name, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(source.directory() / file.name, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 while at < file.nbytes:
+                    began_ns = source.now_ns()
                     self._wait_for_room()
                     data = os.pread(fd, min(PART_BYTES, file.nbytes - at), at)
                     if not data:
                         raise StoreError(f"{file.name} ends at {at}, and not at {file.nbytes}")
-                    self._source.send(ImagePart(self.number, file.name, at, data))
+                    source.send(ImagePart(self.number, file.name, at, data))
                     at += len(data)
                     self.sent_bytes += len(data)
                     self._sent[file.number] = at
+                    self._rest(source.now_ns() - began_ns)
             finally:
                 os.close(fd)
         return self.sent_bytes - before
+
+    def _rest(self, took_ns: int) -> None:
+        self._taken.wait(min(REST_S_MAX, REST_SHARE * took_ns / 1e9))
 
     def _wait_for_room(self) -> None:
         source = self._source

@@ -35,6 +35,8 @@ HANDSHAKE_MS: Final = 3000
 SILENT_MS: Final = 5000
 """A link on which nothing has come for so long is closed: whoever leads sends something every half second."""
 RECEIVE_BYTES: Final = 256 << 10
+REST_BYTES_MIN: Final = 16 << 10
+"""So much of a frame, or more, is received where it belongs; less is copied there, with what follows it."""
 SOCKET_BYTES: Final = 4 << 20
 UNSENT_BYTES_MAX: Final = 64 << 20
 """Behind so much that the other end has not taken, more is dropped, as by a network that loses it."""
@@ -153,6 +155,7 @@ class CopyLink:
         self._unsent = 0
         self._encryption = None if tls is None else _Encryption(tls)
         self._frames = _FrameBuffer()
+        self._came = memoryview(bytearray(RECEIVE_BYTES))
 
     @property
     def unsent_bytes(self) -> int:
@@ -220,26 +223,20 @@ class CopyLink:
 
     def readable(self, now_ms: int) -> None:
         """Read what has come."""
+        rest = self._frames.rest() if self._encryption is None else None
         try:
-            data = self.socket.recv(RECEIVE_BYTES)
+            nbytes = self.socket.recv_into(self._came if rest is None else rest)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.hang_up(str(error))
             return
-        if not data:
+        if not nbytes:
             self.hang_up("the other end has closed it")
             return
         self.heard_ms = now_ms
         try:
-            if self._encryption is not None:
-                with self._lock:
-                    data, out = self._encryption.decrypt(data)
-                    self._queue(out)
-                    waits = self._write()
-                if waits:
-                    self._events.unsent(self)
-            for kind, payload in self._frames.frames(data, FRAME_BYTES_MAX if self.open else HANDSHAKE_BYTES_MAX):
+            for kind, payload in self._received(nbytes) if rest is None else self._frames.filled(nbytes):
                 if self.over:
                     return
                 if self.open:
@@ -248,6 +245,18 @@ class CopyLink:
                     self._handshake(kind, bytes(payload))
         except (ProtocolError, SecurityError, ssl.SSLError) as error:
             self.hang_up(str(error))
+
+    def _received(self, nbytes: int) -> list[tuple[int, memoryview]]:
+        """Frames that have come with so many bytes."""
+        data: Buffer = self._came[:nbytes]
+        if self._encryption is not None:
+            with self._lock:
+                data, out = self._encryption.decrypt(bytes(data))
+                self._queue(out)
+                waits = self._write()
+            if waits:
+                self._events.unsent(self)
+        return self._frames.frames(data, FRAME_BYTES_MAX if self.open else HANDSHAKE_BYTES_MAX)
 
     def look_after(self, now_ms: int) -> None:
         """Close a link that does not come about, or on which nothing comes any more."""
@@ -311,7 +320,24 @@ class _FrameBuffer:
         self._kind = self._have = 0
         self._payload: bytearray | None = None
 
-    def frames(self, data: bytes, most: int) -> list[tuple[int, memoryview]]:
+    def rest(self) -> memoryview | None:
+        """Return where the rest of a frame belongs of which a part has come; None: where there is none, or little."""
+        payload = self._payload
+        if payload is None or len(payload) - self._have < REST_BYTES_MIN:
+            return None
+        return memoryview(payload)[self._have :]
+
+    def filled(self, nbytes: int) -> list[tuple[int, memoryview]]:
+        """Take note that so many bytes have come there; returns the frame if it is whole."""
+        payload = self._payload
+        assert payload is not None
+        self._have += nbytes
+        if self._have < len(payload):
+            return []
+        self._payload = None
+        return [(self._kind, memoryview(payload))]
+
+    def frames(self, data: Buffer, most: int) -> list[tuple[int, memoryview]]:
         found: list[tuple[int, memoryview]] = []
         view = memoryview(data)
         while view:

@@ -168,9 +168,13 @@ class Journal:
         return self._log.write_mark if self._log.syncs.each else None
 
     def commit_packed(self, packed: Packed) -> None:
-        """Do what :meth:`commit` does, with a batch that is packed, and whose payloads all go into the log itself."""
+        """Do what :meth:`commit` does, with a batch that is packed, and whose payloads all go into the log itself.
+        :meth:`write_mark` is to follow, when those who wait were told."""
         self._check()
         self._commit(packed, ())
+
+    def write_mark(self) -> None:
+        """Note how far the log is durable; nobody has to wait for that."""
         self._log.write_mark()
 
     def _commit(self, packed: Packed, entries: Sequence[LogEntry]) -> None:
