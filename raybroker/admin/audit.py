@@ -38,6 +38,8 @@ APART_MS: Final = (1_000, 30_000)
 """Clocks that are surely so far apart are a warning, and critical."""
 OWN_LIMITS_MIN: Final = 3
 """Destinations with limits of their own from which on a policy would be less to look after."""
+COPY_NODES: Final = 3
+"""Nodes with a broker from which on a queue may have copies."""
 GOVERNED_MAX: Final = 500
 """Destinations with a policy that are asked for the values that hold; those of others are in their row."""
 PLAIN: Final = ("tcp", "http", "stomp", "amqp", "ws")
@@ -50,6 +52,7 @@ ASKED: Final = (
     "list_services",
     "list_quotas",
     "list_policies",
+    "list_brokers",
     "query_broker",
     "check_services",
     "check_broker",
@@ -333,6 +336,30 @@ def _one_copy(look: AuditLook) -> Iterator[AuditFinding]:
         )
 
 
+def _uncopied(look: AuditLook) -> Iterator[AuditFinding]:
+    nodes = {row.get("node") for row in look.rows_of("list_brokers") if row.get("state") == "UP"} - {"", None}
+    in_files = any(row.get("disk_total_bytes") for row, _ in _hosts(look))
+    if len(nodes) < COPY_NODES or not in_files:
+        return
+    alone = [
+        row
+        for row in look.destinations
+        if row["type"] == "queue"
+        and not row.get("auto_created")
+        and _attribute(row, "replicas") == 1
+        and not any(_attribute(row, name) for name in ("isLocalOnly", "distributed"))
+    ]
+    if alone:
+        some = ", ".join(row["name"] for row in alone[:5]) + (", …" if len(alone) > 5 else "")
+        yield AuditFinding(
+            NOTE,
+            f"{len(alone)} queue{'s' if len(alone) > 1 else ''}",
+            f"they are stored, there are {len(nodes)} nodes with brokers, and each has one copy ({some}): a broker that"
+            " is lost with its disk takes what it has with it, and nobody goes on for it",
+            "raybroker update dst -t q -n NAME -o replicas=3, for those that must not be lost",
+        )
+
+
 def _default_passwords(look: AuditLook) -> Iterator[AuditFinding]:
     users: dict[tuple[str, str], Row] = {
         (row["user"], str(row.get("default"))): row for row in look.rows_of("list_users")
@@ -442,6 +469,7 @@ CHECKS: Final = (
     AuditCheck(20, "default password", _default_passwords),
     AuditCheck(21, "clocks apart", _clocks),
     AuditCheck(22, "limits without a policy", _own_limits),
+    AuditCheck(23, "unreplicated durable queue", _uncopied),
 )
 """All checks, by number."""
 _WORST: Final = (NOTE, str(Grade.WARNING), str(Grade.UNKNOWN), str(Grade.CRITICAL))

@@ -10,6 +10,9 @@ from raybroker.model.listing import Row
 
 BEHIND_MAX: Final = 1000
 """Entries that a copy may lack before that is a warning: what is under way is behind, too."""
+_ORDINALS: Final = {2: "a second", 3: "a third"}
+SILENT_MS: Final = 1000
+"""A copy that is there, and has answered nothing for longer, holds up the sends that need it."""
 OF_BROKER: Final = ("copies", "copies_led", "copies_behind", "copies_unconfirmed")
 """What list_brokers says of the copies of each broker."""
 
@@ -41,14 +44,34 @@ def short_text(shown: Mapping[str, Any]) -> str:
     )
 
 
+def waiting_text(shown: Mapping[str, Any]) -> str:
+    """Why a send is not confirmed now; "" when nothing says that one waits for longer than the way takes."""
+    if is_short(shown):
+        return short_text(shown)
+    voters = sorted((one for one in shown.get("copies", ()) if one["voter"]), key=lambda one: -int(one["index"]))
+    if not voters:
+        return ""
+    decides = voters[min(needed(shown), len(voters)) - 1]
+    lacks, silent_ms = int(shown["index"]) - int(decides["index"]), int(decides["answered_ms_ago"])
+    if lacks <= 0 or (0 <= silent_ms <= SILENT_MS and not decides["trouble"]):
+        return ""
+    since = f"answered {silent_ms / 1000:.1f} s ago" if silent_ms >= 0 else "has answered nothing yet"
+    why = f": {decides['trouble']}" if decides["trouble"] else ""
+    which, least = _ORDINALS.get(needed(shown), "another"), needed(shown)
+    return (
+        f"what was sent last waits for {which} copy: {lacks} entries are in fewer than the {least} that have to have"
+        f" them; the copy at {_named(decides)} {since}{why}"
+    )
+
+
 def of_copies(of: str, shown: Mapping[str, Any]) -> list[Row]:
     """Rows about one destination. ``shown``: ``replication`` of query_destination; empty where its copies cannot be
     asked."""
     if not shown or not shown.get("leader"):
         why = str(shown.get("why", "")) or "no broker that keeps a copy could be asked"
         return [row("copies", of, Grade.CRITICAL, f"no copy leads: {why}")]
-    if is_short(shown):
-        return [row("copies", of, Grade.CRITICAL, short_text(shown))]
+    if waits := waiting_text(shown):
+        return [row("copies", of, Grade.CRITICAL, waits)]
     faults = [text for one in shown["copies"] if (text := _fault(one))]
     if faults:
         return [row("copies", of, Grade.WARNING, "; ".join(faults))]

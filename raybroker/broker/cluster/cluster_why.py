@@ -76,13 +76,13 @@ class ClusterWhy:
             return None
         if not shown["leader"]:
             return Reason("no_leader", f"no copy leads: {shown.get('why') or 'none can be asked'}")
-        if copy_checks.is_short(shown):
+        if waits := copy_checks.waiting_text(shown):
             facts = {
                 "leader": shown["leader"],
                 "reached": copy_checks.reached(shown),
                 "needed": copy_checks.needed(shown),
             }
-            return Reason("waits_for_copies", copy_checks.short_text(shown), facts)
+            return Reason("waits_for_copies", waits, facts)
         return None
 
     def _may_be(self, what: str, kind: str, place: str | None) -> bool:

@@ -404,7 +404,8 @@ class CopiedLogs:
         copy = None if placed is None else self._own.get(placed.log)
         if copy is None:
             return {}
-        row = copy.row
+        row, rows = copy.row, copy.known_rows(self._now_ms())
+        own = {str(other["copy"]): str(other.get("trouble", "")) for other in rows.values()}
         return {
             "log": copy.placed.log,
             "leader": self._broker_of(copy, str(row.get("leader", ""))) if copy.is_led else "",
@@ -413,7 +414,11 @@ class CopiedLogs:
             "changing": self._changing(copy, placed),
             **{name: row[name] for name in ("term", "index", "committed", "lease", "min_in_sync") if name in row},
             "copies": [
-                {"broker": self._broker_of(copy, one["copy"]), **{name: one[name] for name in SHOWN}}
+                {
+                    "broker": self._broker_of(copy, one["copy"]),
+                    **{name: one[name] for name in SHOWN},
+                    "trouble": one["trouble"] or own.get(one["copy"], ""),
+                }
                 for one in row.get("copies", ())
             ],
         }

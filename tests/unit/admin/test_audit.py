@@ -144,7 +144,33 @@ def test_a_check_finds_what_is_wrong_and_nothing_else(
 
 def test_every_check_has_a_case_and_a_number_of_its_own() -> None:
     assert [check.number for check in CHECKS] == list(range(1, len(CHECKS) + 1))
-    assert {number for number, *_ in LOOKS} == {check.number for check in CHECKS} - {15, 19, 22}
+    assert {number for number, *_ in LOOKS} == {check.number for check in CHECKS} - {15, 19, 22, 23}
+
+
+def three_nodes(*queues: dict[str, Any], nodes: int = 3, **of_one: Any) -> AuditLook:
+    """A look at brokers with files on so many nodes."""
+    brokers = [{"broker": f"b{n}", "state": "UP", "node": f"n{n}"} for n in range(nodes)]
+    hosts = [of_host(**{"disk_free_bytes": 90, "disk_total_bytes": 100, **of_one})]
+    return AuditLook({"list_destinations": list(queues), "list_brokers": brokers, "query_broker": hosts}, NOW_MS)
+
+
+def copied(name: str, replicas: int, **more: Any) -> dict[str, Any]:
+    found = destination(name, **more)
+    return {**found, "attributes": {**found["attributes"], "replicas": replicas, "isLocalOnly": False}}
+
+
+def test_queues_that_could_have_copies_are_named_where_there_are_nodes_for_them() -> None:
+    queues = (
+        copied("one", 1),
+        copied("three", 3),
+        copied("made", 1, auto_created=True),
+        copied("news", 1, type="topic"),
+    )
+    (row,) = findings(three_nodes(*queues), {23})
+    assert (row["grade"], row["of"]) == ("note", "1 queue")
+    assert "one)" in row["text"]
+    for less in (three_nodes(*queues, nodes=2), three_nodes(*queues, disk_total_bytes=0), three_nodes(queues[1])):
+        assert findings(less, {23}) == []
 
 
 def test_a_disk_that_fills_between_two_looks_is_told_with_the_days_that_are_left() -> None:

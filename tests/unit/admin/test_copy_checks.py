@@ -17,6 +17,7 @@ from raybroker.admin.copy_checks import (
     of_brokers,
     of_copies,
     reached,
+    waiting_text,
 )
 
 
@@ -27,13 +28,15 @@ def copy(broker: str, **other: Any) -> dict[str, Any]:
         "voter": True,
         "connected": True,
         "behind": 0,
+        "index": 0,
+        "answered_ms_ago": 0,
         "trouble": "",
         **other,
     }
 
 
 def shown(*copies: dict[str, Any], **other: Any) -> dict[str, Any]:
-    return {"leader": "b1", "why": "", "min_in_sync": 0, "copies": list(copies), **other}
+    return {"leader": "b1", "why": "", "min_in_sync": 0, "index": 0, "copies": list(copies), **other}
 
 
 THREE = (copy("b1"), copy("b2"), copy("b3"))
@@ -85,6 +88,40 @@ def test_figures_count_what_is_led_here() -> None:
         "leader_changes_total": 4,
     }
     assert figures_of("b1", [], 0)["copied_logs"] == {"led": 0, "followed": 0, "leaderless": 0}
+
+
+def at(broker: str, index: int, answered_ms_ago: int = 10, **other: Any) -> dict[str, Any]:
+    return copy(broker, index=index, answered_ms_ago=answered_ms_ago, **other)
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "text"),
+    [
+        (at("b2", 9), at("b3", 3, 9000), ""),
+        (at("b2", 7), at("b3", 3, 9000), ""),
+        (
+            at("b2", 7, 3200),
+            at("b3", 3, 9000),
+            "waits for a second copy: 2 entries are in fewer than the 2 that have to have them; the copy at broker b2",
+        ),
+        (at("b2", 7, trouble="its disk is full"), at("b3", 3, 9000), "b2 answered 0.0 s ago: its disk is full"),
+        (at("b2", 0, -1), at("b3", 0, -1), "the copy at broker b2 has answered nothing yet"),
+    ],
+)
+def test_a_send_waits_for_a_copy_that_is_there_and_does_not_answer(
+    second: dict[str, Any], third: dict[str, Any], text: str
+) -> None:
+    found = shown(at("b1", 9, 0), second, third, index=9)
+    said = waiting_text(found)
+    assert text in said
+    assert bool(said) == bool(text)
+    (row,) = of_copies("queue orders", found)
+    assert (row["grade"] == Grade.CRITICAL) == bool(text)
+
+
+def test_a_set_that_wants_all_waits_for_the_third() -> None:
+    found = shown(at("b1", 9, 0), at("b2", 9), at("b3", 3, 9000), index=9, min_in_sync=3)
+    assert "waits for a third copy: 6 entries" in waiting_text(found)
 
 
 def test_figures_of_a_queue_are_told_where_its_log_is_led() -> None:
