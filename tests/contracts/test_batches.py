@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import raybroker as rb
 from raybroker import aio
 from raybroker.errors import ConfigError, IllegalStateError
 from raybroker.examples import batch_inference
+from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import create, until
 
 FOREVER_S = 3600.0
@@ -307,3 +309,90 @@ def test_the_example_of_batch_inference_fills_its_batches(connection: Any) -> No
     assert found["mixed"] == 0, "a batch has prompts of two shapes"
     assert found["over"] == 0, "a batch has more tokens than it may"
     assert found["batches"] < 60
+
+
+# ---- over several brokers --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ClusterRig]:
+    with ClusterRig(tmp_path, 2) as found:
+        yield found
+
+
+def test_over_several_brokers_each_forms_batches_of_what_it_stores(rig: ClusterRig) -> None:
+    first, second = rig.connect("b1"), rig.connect("b2")
+    name = create(first, rig.name())
+    consumer = batches(first, name, rb.Batch(max_messages=3, deadline_s=FOREVER_S))
+    first.session().producer(name).send_many(["a0", "a1", "a2", "a3"])
+    second.session().producer(name).send_many(["b0", "b1", "b2"])
+    assert sorted([got(consumer), got(consumer)]) == [["a0", "a1", "a2"], ["b0", "b1", "b2"]]
+    assert got(consumer, timeout=0.1) == [], "a3 is not a batch with what is elsewhere"
+    first.session().producer(name).send_many(["a4", "a5"])
+    batch = consumer.receive_batch(timeout=10)
+    assert [message.body for message in batch] == ["a3", "a4", "a5"]
+    batch[1].fail(reason="bad")
+    batch[0].acknowledge()
+    (again,) = consumer.receive_batch(timeout=10)
+    assert (again.body, again.delivery_count) == ("a4", 2), "what has failed goes alone"
+    again.acknowledge()
+    until(lambda: first.admin().query_destination("queue", name)["messages"] == 0)
+    with pytest.raises(IllegalStateError, match="receive_batch"):
+        consumer.receive(timeout=0)
+    with pytest.raises(IllegalStateError, match="receive_batch"):
+        consumer.receive_many(timeout=0)
+
+
+def test_who_has_a_batch_of_one_broker_leaves_those_of_others_alone(rig: ClusterRig) -> None:
+    first, second = rig.connect("b1"), rig.connect("b2")
+    name = create(first, rig.name())
+    rule = rb.Batch(max_messages=2, deadline_s=FOREVER_S)
+    one, other = batches(first, name, rule), batches(second, name, rule)
+    assert got(one, timeout=0.1) == []
+    first.session().producer(name).send_many([1, 2])
+    assert got(one) == [1, 2]
+    assert got(other, timeout=0.1) == []
+    second.session().producer(name).send_many([3, 4])
+    assert got(other) == [3, 4], "it went to one that asks no more"
+    second.session().producer(name).send_many([5, 6])
+    assert got(one) == [5, 6], "it has asked again"
+
+
+def test_batches_go_on_when_a_broker_is_lost(rig: ClusterRig) -> None:
+    """What it had confirmed comes when it is back; a batch in work goes on"""
+    first, second = rig.connect("b1"), rig.connect("b2")
+    name = create(first, rig.name())
+    rule = rb.Batch(max_messages=2, deadline_s=0.2)
+    consumer = batches(first, name, rule)
+    second.session().producer(name).send_many(["b0", "b1", "b2"])
+    batch = consumer.receive_batch(timeout=10)
+    assert [message.body for message in batch] == ["b0", "b1"]
+    rig.kill("b2")
+    first.session().producer(name).send_many(["a0", "a1"])
+    here = consumer.receive_batch(timeout=10)
+    assert [message.body for message in here] == ["a0", "a1"]
+    here[0].acknowledge_this()
+    here[1].acknowledge_this()
+    rig.start("b2")
+    seen: set[str] = set()
+
+    def all_came() -> bool:
+        for message in consumer.receive_batch(timeout=0.2):
+            seen.add(message.body)
+            message.acknowledge_this()
+        return seen == {"b0", "b1", "b2"}
+
+    until(all_came)
+
+
+def test_asyncio_has_batches_of_several_brokers(rig: ClusterRig) -> None:
+    rig.connect("b2").session().producer(name := rig.name()).send_many(range(2))
+
+    async def main() -> list[int]:
+        async with aio.Connection(rig.connect("b1", started=False)._core) as connection:
+            await connection.start()
+            session = await connection.session(ack="client")
+            consumer = await session.consumer(name, batch=rb.Batch(max_messages=2, deadline_s=FOREVER_S))
+            return [message.body for message in await consumer.receive_batch(timeout=10)]
+
+    assert asyncio.run(main()) == [0, 1]

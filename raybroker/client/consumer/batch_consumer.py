@@ -24,21 +24,20 @@ class BatchConsumerCore(ConsumerCore):
                 raise self._failure
         return super().take_messages(MESSAGES_MAX) if here else []
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether a batch is here, or a part of one; with the lock held."""
+        return isinstance(self._flow, BatchFlow) and (self._flow.here > 0 or self._flow.buffered > 0)
+
     def take_one(self) -> NoReturn:
-        raise self._only_batches()
+        raise only_batches(self.name)
 
     def take_messages(self, most: int) -> NoReturn:
-        raise self._only_batches()
-
-    def _only_batches(self) -> IllegalStateError:
-        return IllegalStateError(
-            f"the consumer of {self.name} was opened with batch=: receive_batch() takes what comes, or a function with"
-            " rb.listener(batch=…)"
-        )
+        raise only_batches(self.name)
 
     def require_messages(self) -> NoReturn:
         """Raises IllegalStateError: it gets batches, not messages."""
-        raise self._only_batches()
+        raise only_batches(self.name)
 
     def extend(self, message: Message) -> None:
         """Start the ack deadline of all that the application holds again: what came together is due together."""
@@ -46,3 +45,11 @@ class BatchConsumerCore(ConsumerCore):
         with self._lock:
             ranges = [(first, last) for first, last, _ in self.consumed]
         self._connection.io.post(self._send_extend, self.epoch, ranges)
+
+
+def only_batches(name: str) -> IllegalStateError:
+    """Why a consumer of batches gives no single messages."""
+    return IllegalStateError(
+        f"the consumer of {name} was opened with batch=: receive_batch() takes what comes, or a function with"
+        " rb.listener(batch=…)"
+    )

@@ -81,6 +81,9 @@ class MemberOwner:
     def member_promoted(self) -> None:
         """One became active."""
 
+    def batch_came(self, member: ConsumerCore) -> None:
+        """One of batches has got one; on the IO loop."""
+
 
 class ConsumerCore(PrefetchBuffer, Endpoint):
     """One attachment to one destination; alone, or a member of a multi-broker consumer, its ``owner``.
@@ -428,9 +431,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         share = self._share
         if isinstance(self._flow, BatchFlow):
             if frame.epoch == self.epoch and not self._let_go:
-                with self._lock:
-                    self._flow.ended()
-                    self._notifier.notify()
+                self._batch_told(self._flow, void=isinstance(frame, wire.DrainedFrame) and frame.unused > 0)
         elif share is not None and frame.epoch == self.epoch:
             with self._lock:
                 if isinstance(frame, wire.ReadyFrame):
@@ -442,6 +443,26 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         ):
             with self._lock:
                 self._flow.drained()
+
+    def _batch_told(self, flow: BatchFlow, *, void: bool) -> None:
+        """A batch is here, or (``void``) none comes any more for what was asked."""
+        with self._lock:
+            if void:
+                flow.voided()
+                if self._notifier.has_waiters:
+                    self.poll()
+                return
+            flow.ended()
+            self._notifier.notify()
+        self._owner.batch_came(self)
+
+    def revoke_batch(self) -> None:
+        """Ask for no batch any more; on the IO loop. One that has left comes all the same."""
+        channel = self._reachable(self.epoch)
+        with self._lock:
+            says = isinstance(self._flow, BatchFlow) and self._flow.revoke()
+        if says and channel is not None:
+            channel.link.write(wire.drain(self._handle, self.epoch, 0))
 
     def on_frame(self, frame: wire.Frame) -> None:
         if not isinstance(frame, wire.DeliverFrame):

@@ -244,19 +244,8 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         key = (broker, destination.name)
         if key in self.members or any((m.broker or "", m.name) == key for m in self._joining):
             raise ConnectionLostError(f"{destination.name} is being joined at broker {broker}")  # From before it left.
-        member = ConsumerCore(
-            self.session,
-            destination,
-            self._options,
-            broker=broker or None,
-            identity=self.identity,
-            owner=self,
-            notifier=self._notifier,
-            credit_pool=self._credit_pool,
-        )
+        member = self._member(destination, broker or None)
         member.listener = self._listener
-        with self._notifier.lock:
-            self._holders[member.share] = member
         self._joining.add(member)
         try:
             await member.open(create=create)
@@ -271,6 +260,27 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         self.members[key] = member
         self._members_changed()
         self.member_promoted()
+
+    def _member(self, destination: Destination, broker: str | None) -> ConsumerCore:
+        """A new member, which counts from now on."""
+        member = ConsumerCore(
+            self.session,
+            destination,
+            self._options,
+            broker=broker,
+            identity=self.identity,
+            owner=self,
+            notifier=self._notifier,
+            credit_pool=self._credit_pool,
+        )
+        with self._notifier.lock:
+            self._holders[member.share] = member
+        return member
+
+    def _forget_member(self, member: ConsumerCore) -> None:
+        with self._notifier.lock:
+            self._credit_pool.leave(member.share)
+            self._holders.pop(member.share, None)
 
     def _members_changed(self) -> None:
         """Take notice of other members; the hot path of one member alone is the member's own."""
@@ -290,9 +300,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
     def _drop(self, member: ConsumerCore) -> None:
         """Go on without a member."""
         member.abandon()
-        with self._notifier.lock:
-            self._credit_pool.leave(member.share)
-            self._holders.pop(member.share, None)
+        self._forget_member(member)
         self.session.forget_consumer(member)
         key = (member.broker or "", member.name)
         if self.members.get(key) is member:

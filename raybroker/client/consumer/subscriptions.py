@@ -18,6 +18,7 @@ from raybroker.client.consumer.batch_consumer import BatchConsumerCore
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
+from raybroker.client.consumer.multi_broker_batches import MultiBrokerBatches
 from raybroker.client.destinations import Destination, Queue, Topic
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
@@ -92,11 +93,10 @@ async def open_consumer(
             f"{destination.text} is temporary: only the connection that made it may receive from it"
         )
     several = destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name))
-    if several and options.batch is not None:
-        what = "a pattern of topics" if destination.is_pattern else "a destination of a cluster of brokers"
+    if destination.is_pattern and options.batch is not None:
         raise ConfigError(
-            f"batch= of {what}, {destination.text}: a batch is formed by one broker for one destination; without"
-            " batch= receive_many() takes what is there"
+            f"batch= of a pattern of topics, {destination.text}: a batch is formed for one destination; without batch="
+            " receive_many() takes what is there"
         )
     wanted = options.subscription
     if wanted is not None and wanted["durable"]:
@@ -116,7 +116,8 @@ async def open_consumer(
         )
         await connection.tasks.with_retry(destination.name, lambda: connection.directory.subscribe(announced))
     if several:
-        consumer = MultiBrokerConsumer(session, destination, options)
+        handle = MultiBrokerConsumer if options.batch is None else MultiBrokerBatches
+        consumer = handle(session, destination, options)
         await consumer.open()
         return consumer
     create = destination not in connection.kept.temporaries

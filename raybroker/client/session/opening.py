@@ -14,6 +14,7 @@ from raybroker.client.consumer.batch_consumer import BatchConsumerCore
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer_options import consumer_options
 from raybroker.client.consumer.multi_broker import AnyConsumer
+from raybroker.client.consumer.multi_broker_batches import MultiBrokerBatches
 from raybroker.client.consumer.subscriptions import (
     SHARING,
     make_temporary,
@@ -202,9 +203,9 @@ async def let_consumer_go(core: AnyConsumer) -> None:
     core.let_go()
 
 
-def require_batches(core: AnyConsumer) -> BatchConsumerCore:
+def require_batches(core: AnyConsumer) -> BatchConsumerCore | MultiBrokerBatches:
     """A consumer of batches; raises IllegalStateError for another one."""
-    if not isinstance(core, BatchConsumerCore):
+    if not isinstance(core, BatchConsumerCore | MultiBrokerBatches):
         raise IllegalStateError(
             f"the consumer of {core.name} takes messages; open it with batch=rb.Batch(…) for batches"
         )
@@ -213,7 +214,7 @@ def require_batches(core: AnyConsumer) -> BatchConsumerCore:
 
 def require_messages(core: AnyConsumer) -> None:
     """Raises IllegalStateError for a consumer of batches."""
-    if isinstance(core, BatchConsumerCore):
+    if isinstance(core, BatchConsumerCore | MultiBrokerBatches):
         core.require_messages()
 
 

@@ -151,7 +151,9 @@ def drain(destination: ServingQueue, command: cmd.Drain, out: Outcome) -> None:
     found = _consumer(destination, command.attachment)
     if found is not None:
         queue, consumer = found
-        if isinstance(consumer.window, BatchWindow):  # It has no credit that could be void; it asks for nothing more.
+        if isinstance(consumer.window, BatchWindow):  # It asks for nothing more; what has left has been told of.
+            if consumer.window.asked:
+                out.after_durable.append(Drained(consumer.attachment, 1, consumer.next_tag))
             consumer.window.asked = False
             return
         queue.consumers.drain(consumer, command.credit)

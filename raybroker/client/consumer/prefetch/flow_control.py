@@ -122,15 +122,16 @@ class PrefetchFlow:
 class BatchFlow:
     """A consumer of batches: it asks for one when the application waits and nothing is here.
 
-    ``here``: batches of which everything has come that comes; 0 or 1.
+    ``here``: batches of which everything has come that comes; 0 or 1. ``asked``: one is to come, or the broker has to
+    say that none does; ``revoked``: the latter.
     """
 
-    __slots__ = ("asked", "buffered", "here", "limit")
+    __slots__ = ("asked", "buffered", "here", "limit", "revoked")
 
     def __init__(self) -> None:
         self.limit = 0
         self.buffered = 0
-        self.asked = False
+        self.asked = self.revoked = False
         self.here = 0
 
     def arrived(self, count: int) -> int:
@@ -150,8 +151,19 @@ class BatchFlow:
 
     def ended(self) -> None:
         """All of the batch has come that was asked for."""
-        self.asked = False
+        self.asked = self.revoked = False
         self.here = 1
+
+    def revoke(self) -> bool:
+        """Want the batch no more that was asked for, as long as it has not left; returns whether to say so."""
+        if not self.asked or self.revoked:
+            return False
+        self.revoked = True
+        return True
+
+    def voided(self) -> None:
+        """What was asked for does not come."""
+        self.asked = self.revoked = False
 
     def dropped(self, count: int) -> int:
         self.buffered -= count
@@ -164,4 +176,4 @@ class BatchFlow:
 
     def restart(self) -> None:
         self.buffered = self.here = 0
-        self.asked = False
+        self.asked = self.revoked = False

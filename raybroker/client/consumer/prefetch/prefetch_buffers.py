@@ -39,6 +39,7 @@ class PrefetchBuffers:
         else:
             self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._grants_due)
         self._holders: dict[Share, ConsumerCore] = {}
+        """Members by their part of the credit pool; those of batches have none."""
         self._failure: BrokerError | None = None
         session.connection.handles.buffers.add(self)
         self.take_one: Callable[[], Message | None] = self._take_one_of_all
