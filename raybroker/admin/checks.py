@@ -281,7 +281,18 @@ def of_destination(found: Row, oldest_s: float | None, limits: Limits) -> list[R
     for name, value in figures.items():
         if value is not None:
             checks.append(limits.judged(name, value, of, texts[name].format(value)))
+    if "starved_ms" in found:
+        checks.append(_starvation(found, of))
     return checks
+
+
+def _starvation(found: Row, of: str) -> Row:
+    """Judge whether a queue with bounded staleness starves."""
+    starved_ms = found["starved_ms"]
+    text = f"a consumer of {of} that has nothing has waited for {starved_ms / 1000:g} s"
+    if not starved_ms:
+        text = f"consumers of {of} do not starve"
+    return row("starvation", of, Grade.WARNING if starved_ms else Grade.OK, text, value=starved_ms / 1000)
 
 
 def _full_percent(found: Row) -> float | None:

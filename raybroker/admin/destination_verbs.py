@@ -23,6 +23,7 @@ from raybroker.admin.verb_types import (
     Truth,
     Type,
     UntilMs,
+    Version,
     Which,
 )
 from raybroker.model.listing import Listing, Row
@@ -91,6 +92,10 @@ class DestinationVerbs:
         ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
         ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all.  ``slowed_producers`` are
         those that were told to send more slowly because of it.
+
+        A queue with versionKey has ``version``, the one that is published, or None, ``stale``, how many messages were
+        found stale since the host started, and ``starved_ms``, for how long a consumer that has nothing has waited for
+        a message, once that is longer than starvationTime; 0 until then.
         """
 
     @verb(By.EACH, host="destinations.purge")
@@ -111,6 +116,17 @@ class DestinationVerbs:
     @verb(By.CLUSTER)
     def resume_destination(self, /, type: Type | None = None, name: Name | None = None, which: Which = "all") -> int:
         """Undo :meth:`pause_destination`; how many destinations were resumed."""
+
+    @verb(By.EACH, host="destinations.publish_version")
+    def publish_version(self, /, type: Type, name: Name, version: Version, *, back: Truth = False) -> None:
+        """Say the current version of a queue with versionKey: what is further behind it than maxStaleness is stale from
+        now on, and stalenessPolicy says what becomes of that. It is on disk when this returns. Of a version that is
+        published already nothing comes.
+
+        back  it may be lower than the one before, for training that goes on from an older state
+        A broker that is not up keeps its version until the next one is published. Raises IllegalStateError for a lower
+        version without ``back``, and for a destination without versionKey.
+        """
 
     @verb(By.LARGEST)
     def reset_destination(self, /, type: Type | None = None, name: Name | None = None) -> int:

@@ -11,6 +11,7 @@ from raybroker.model.definitions.policy import APPLY_TO
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
 from raybroker.model.listing import Row
 from raybroker.model.settings.setting import INT_MAX
+from raybroker.model.staleness import VERSION_MAX
 
 IF_EXISTS: Final = ("error", "keep", "update")
 BROWSE_MAX: Final = 1000
@@ -68,6 +69,7 @@ IfExists = Annotated[
 ]
 Which = Annotated[str, Argument(_text, " or ".join(map(repr, PAUSABLE)))]
 UntilMs = Annotated[int, _number(0, 1 << 53, "milliseconds since 1970, or 0 for none")]
+Version = Annotated[int, _number(0, VERSION_MAX, f"a whole number from 0 to {VERSION_MAX}")]
 PageMax = Annotated[int, _number(1, BROWSE_MAX, f"a whole number from 1 to {BROWSE_MAX}")]
 BodyMax = Annotated[
     int, _number(0, BROWSE_BODY_BYTES_MAX, f"a whole number of bytes from 0 to {BROWSE_BODY_BYTES_MAX}")

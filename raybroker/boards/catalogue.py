@@ -197,6 +197,13 @@ CONSUMERS = Board(
                   width=12, note="Given back before they were begun: for an idle consumer, or to make room. Always "
                                  "many: lower the prefetch limit."),
         )),
+        BoardRow("Starvation", (
+            panel("Queues that starve", (total("starving", "broker, type"), "{{broker}} {{type}}"), width=12,
+                  note="With versionKey: a consumer that has nothing waits for longer than starvationTime."),
+            panel("Part of time that they starve",
+                  (top(rate("destination_starvation_seconds_total", "destination")), "{{destination}}"),
+                  unit="percentunit", width=12),
+        )),
         BoardRow("Time", (
             heat("Time for one message", "service_seconds", unit="s"),
             heat("Delivery to acknowledgement", "delivery_to_ack_seconds", unit="s"),
@@ -257,6 +264,8 @@ FLOW = Board(
                   unit="cps"),
             panel("Dead message queue", (total("destination_messages", "broker", B + ',destination="mq.sys.dmq"'),
                                          "{{broker}}"), stacked=True),
+            panel("Stale", (top(rate("destination_stale_messages_total", "destination")), "{{destination}}"),
+                  unit="cps", note="Too far behind the published version: removed, or put behind all others."),
             panel("Duplicates not taken", (top(rate("destination_duplicate_messages_total", "destination")),
                                            "{{destination}}"), unit="cps"),
             panel("Paused", (total("paused", "what"), "{{what}}")),

@@ -131,9 +131,10 @@ class Commands(TyperGroup):
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
             meant = OTHER_WORDS.get(args[0].lower(), "")
+            group = OTHER_WORDS.get(ctx.info_name or "", "")  # publish orders, where publish is a group: send.
             near = meant if meant in names else nearest(args[0], names)
             path = f"{ctx.command_path.removeprefix('raybroker').strip()} {args[0]}".strip()
-            hint = f"did you mean {near}? " if near else ""
+            hint = f"did you mean {near or group}? " if near or group else ""
             ctx.fail(f"there is no {path}; {hint}There are: {', '.join(names)}.")
         name, found, rest = super().resolve_command(ctx, args)
         if not isinstance(found, TyperGroup):

@@ -40,6 +40,7 @@ HELP: Final = {
     "restore": "restore cls: make a backup the record, while brokers are down.",
     "reset": "reset dst: count from zero.",
     "adopt": "adopt dst: put what a restored record does not know into it.",
+    "publish": "publish version: say from which version on messages of a queue are stale.",
     "skip": "skip msg: let a halted destination go on without what is damaged.",
     "quiesce": "quiesce svc|bkr: take no new clients.",
     "unquiesce": "unquiesce bkr: take new clients again.",

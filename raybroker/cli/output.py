@@ -70,12 +70,13 @@ OBJECTS: Final = {
     "connection": "cxn",
     "cluster": "cls",
     "store": "store",
+    "version": "version",
     "definition": "definitions",
 }
 """What verbs of ``conn.admin()`` are about → the objects of commands."""
 _VERB: Final = re.compile(
     r"\b(create|list|query|update|destroy|purge|pause|resume|commit|rollback|delete|move|retry|skip|export|import|adopt"
-    rf"|reset|compact|reload|shutdown|restart|quiesce|check)_({'|'.join(OBJECTS)})s?\b(\(\))?"
+    rf"|publish|reset|compact|reload|shutdown|restart|quiesce|check)_({'|'.join(OBJECTS)})s?\b(\(\))?"
 )
 
 

@@ -70,6 +70,7 @@ OBJECTS: Final = {
     "policy": Thing("policy {name}", "Name of the policy."),
     "sch": Thing("schedule {id}"),
     "saf": Thing("forwarding agent {name}", "Name of the agent."),
+    "version": Thing("version {version} of {type} {name}", "Name of the queue."),
     "svc": Thing("service {name}", f"One of {', '.join(SERVICE_KINDS)}."),
 }
 DONE: Final = {"purge": "purged", "skip": "skipped", "commit": "committed", "rollback": "rolled back"}

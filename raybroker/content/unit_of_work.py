@@ -1,8 +1,8 @@
 """Units of work on the wire: which messages of a block are parts of one, and the message that a complete one becomes.
 
 The message has the bodies of its parts in their order (kind WORK), of each with its headers and its id.  Its own
-headers are those of the first part, its properties the ones that all parts have alike; it expires with the first of
-them.
+headers are those of the first part, its properties the ones that all parts have alike, and the lowest version of
+theirs; it expires with the first of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageTooLargeError
 from raybroker.model.naming.units import is_unit_name
+from raybroker.model.staleness import version_of
 
 WORK_UNIT: Final = "JMS_BEA_UnitOfWork"
 WORK_NUMBER: Final = "JMS_BEA_UnitOfWorkSequenceNumber"
@@ -58,8 +59,11 @@ def _key(properties: Any) -> Key | None:
     return unit, number, end
 
 
-def work_block(unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int) -> bytes:
-    """The message that a unit becomes, as a block of its own; ``parts``: (block, message) in order.
+def work_block(
+    unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int, version_key: str = ""
+) -> bytes:
+    """The message that a unit becomes, as a block of its own; ``parts``: (block, message) in order. ``version_key``:
+    the property that has their version.
 
     Raises MessageTooLargeError when it is larger than messages can be.
     """
@@ -77,7 +81,8 @@ def work_block(unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, 
     if len(body) > MESSAGE_BYTES_MAX:
         raise MessageTooLargeError(f"the message of unit of work {unit!r} has {len(body)} bytes")
     fields = {key: value for key, value in BlockContent(first).fields(at).items() if key in ("c", "r", "t")}
-    header = pack_fields({**fields, "p": {**_common(parts), WORK_UNIT: unit}})
+    properties = {**_common(parts), **_lowest(parts, version_key), WORK_UNIT: unit}
+    header = pack_fields({**fields, "p": properties})
     soonest = min((at_ms for block, index in parts if (at_ms := block.expires_of(index))), default=0)
     return encode_block(
         [body],
@@ -103,6 +108,13 @@ def _common(parts: Sequence[tuple[Block, int]]) -> dict[str, Any]:
         else:
             found = {name: value for name, value in found.items() if _same(own.get(name, _MISSING), value)}
     return found or {}
+
+
+def _lowest(parts: Sequence[tuple[Block, int]], version_key: str) -> dict[str, int]:
+    """The lowest version of the parts, of those that have one."""
+    values = [BlockContent(block).properties(index).get(version_key) for block, index in parts] if version_key else []
+    versions = [version for value in values if (version := version_of(value)) is not None]
+    return {version_key: min(versions)} if versions else {}
 
 
 _MISSING: Final = object()

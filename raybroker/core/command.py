@@ -153,7 +153,7 @@ class Drain(NamedTuple):
     """The consumer goes over to drain mode, or is in it: up to ``credit`` messages at once, and then no credit is left.
 
     Answered by Drained unless all credit was used; that of 0 always is. When there is something for it later, it is
-    told once: Ready.
+    told once: Ready. One of batches asks for none any more, and is told so by Drained if its batch has not left.
     """
 
     attachment: int
@@ -330,6 +330,17 @@ class ReturnDeadLetters(NamedTuple):
     mask: int
 
 
+class PublishVersion(NamedTuple):
+    """That is the current version of a queue with versionKey, from which it follows what is stale.
+
+    ``back``: it may be lower than the one before. Raises IllegalStateError for a lower one without, and for a
+    destination without versionKey.
+    """
+
+    version: int
+    back: bool = False
+
+
 class Pause(NamedTuple):
     """Stop work, of model.definitions.pauses; ``until_ms`` 0: until Resume."""
 
@@ -421,6 +432,7 @@ Command = (
     | SettleDeadLetters
     | ReturnDeadLetters
     | Composed
+    | PublishVersion
     | Pause
     | Resume
     | Subscribe

@@ -25,12 +25,14 @@ from raybroker.core.counters import Counters
 from raybroker.core.delivery import consumer_commands, sharing
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.durable import records
 from raybroker.core.expiry import ExpiryScan
 from raybroker.core.outcome import Compose, Idle, Outcome
 from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
 from raybroker.core.staged_transaction import StagedTransaction
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_work import UnitsOfWork
@@ -95,6 +97,8 @@ class Destination(ABC):
                 self._settle_queue(self.queues[number], paused=paused)
         if self.works.enabled:
             self._settle_works(out)
+        if self.attributes.versionKey:
+            self._watch_starvation()
         if self.admission.slow:
             self.admission.open_gate()
         if self.reap_ms is not None:
@@ -109,6 +113,8 @@ class Destination(ABC):
         plain = queue.plain
         if plain.unfinished:
             plain.unfinished = queue.pending.sort_some()
+        for dead in plain.take_stale():
+            self.settlement.dead_letter(queue, dead)
         if queue.pending is not plain:
             queue.settle_units()
         consumers = queue.consumers
@@ -248,6 +254,12 @@ class Destination(ABC):
             self.settlement.dead_letter(self.queues[works.queue], dead)
         self.current.wake(works.due_ms(attributes))
 
+    def _watch_starvation(self) -> None:
+        """Notice whether somebody waits who has nothing, at the end of a step."""
+        for queue in self.queues.values():
+            if isinstance(queue.plain, VersionPending):
+                self.current.wake(queue.plain.watch(self.current.now_ms))
+
     def _watch_idleness(self, out: Outcome) -> None:
         assert self.reap_ms is not None
         used = self.block_index.messages or self.queue_of or self.producers.attached
@@ -267,11 +279,31 @@ class Destination(ABC):
         self.policy.update(command.attributes)
         self.works.enable(command.attributes)
         for queue in self.queues.values():
+            if isinstance(queue.plain, VersionPending):
+                queue.plain.rules_changed()
             if queue.subscription is None:
                 consumer_commands.promote(self, queue)
             else:
                 consumer_commands.rank(self, queue)
             self.current.touch(queue.number)
+
+    def _publish_version(self, command: cmd.PublishVersion, out: Outcome) -> None:
+        queue = self.queues.get(0)
+        if queue is None or not isinstance(queue.plain, VersionPending):
+            raise IllegalStateError(
+                f"{self.kind} {self.name} has no versions: make a queue with versionKey, which says the property of"
+                " messages that has theirs"
+            )
+        published = queue.plain.versions.published
+        if published is not None and command.version < published and not command.back:
+            raise IllegalStateError(
+                f"version {command.version} of queue {self.name} is older than {published}, which is published; publish"
+                " it with back=True if training goes on from there"
+            )
+        if command.version != published:
+            self.current.record(records.encode(records.VERSION, 0, (), (), records.encode_number(command.version)))
+            queue.plain.publish(command.version)
+            self.current.touch(0)
 
     def _purge(self, command: cmd.Purge, out: Outcome) -> None:
         for queue in [self.queues[command.queue]] if command.queue is not None else list(self.queues.values()):
@@ -358,6 +390,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.SettleDeadLetters: Destination._buried,
     cmd.Composed: intake.composed,
     cmd.ReturnDeadLetters: Destination._unbury,
+    cmd.PublishVersion: Destination._publish_version,
     cmd.Pause: Destination._pause,
     cmd.Resume: lambda destination, command, out: destination._resume(command.which),
     cmd.Subscribe: lambda destination, command, out: destination._subscribe(command, out),

@@ -87,6 +87,8 @@ class Released(NamedTuple):
 class Drained(NamedTuple):
     """Tell a consumer in drain mode: there is nothing more for it, and ``unused`` of its credit is void.
 
+    One of batches: that was all of its batch, or with 1 there is none.
+
     ``tag``: what was decided for the consumer before comes with smaller tags, what comes later with larger ones.
     """
 
@@ -133,7 +135,7 @@ class Retire(NamedTuple):
 class DeadLetter(NamedTuple):
     """Messages are dead: put them where the destination's dead go, or nowhere, and answer with SettleDeadLetters.
 
-    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR; ``comment`` says more, and
+    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, STALE, UNDELIVERABLE, ERROR; ``comment`` says more, and
     ``failure`` is what its consumer said of the last attempt (``model.failure``).  ``cause``: of ``model.causes``,
     where failures of a cause that is counted apart were too many.
     """

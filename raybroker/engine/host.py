@@ -317,6 +317,7 @@ class Host:
             self.schedules,
             self.baselines,
             broker=self._broker,
+            now_ms=self.time.now_ms,
             bytes_elsewhere=self.cache.bytes_elsewhere,
         )
         self.quarantine = Quarantine(

@@ -298,7 +298,7 @@ class Clock(Protocol):
 class Death(NamedTuple):
     """Why messages are dead, for what is written on them.
 
-    reason        OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE or ERROR
+    reason        OLDEST, LOW_PRIORITY, EXPIRED, STALE, UNDELIVERABLE or ERROR
     origin        type and name of the destination where they died
     broker        of that destination
     failure       what its consumer said of the last attempt (``model.failure``)
@@ -335,8 +335,11 @@ class Codec(Protocol):
         """What each message is in a unit of work: its name, the number there, the end; None when none is in one."""
         ...
 
-    def composed(self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int) -> bytes:
-        """The message of a complete unit of work as a block; raises MessageTooLargeError."""
+    def composed(
+        self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int, version_key: str
+    ) -> bytes:
+        """The message of a complete unit of work as a block, with the lowest version of its parts, which
+        ``version_key`` names; raises MessageTooLargeError."""
         ...
 
     def in_unit(self, block: Block, unit: str) -> Block:

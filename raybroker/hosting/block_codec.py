@@ -36,8 +36,10 @@ class WireCodec:
     def works(self, block: Block) -> tuple[Key | None, ...] | None:
         return works_of(block)
 
-    def composed(self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int) -> bytes:
-        return work_block(unit, parts, producer=producer, first_seq=first_seq)
+    def composed(
+        self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int, version_key: str
+    ) -> bytes:
+        return work_block(unit, parts, producer=producer, first_seq=first_seq, version_key=version_key)
 
     def in_unit(self, block: Block, unit: str) -> Block:
         return in_unit(block, unit)

@@ -106,6 +106,10 @@ DESTINATIONS: Final = _scoped(
              "Batches that were not full, and went because their oldest messages had waited for long enough."),
     _counter("batch_wait_seconds_total", "seconds",
              "How long the oldest messages of batches had waited when these went, together."),
+    _counter("stale_messages_total", "messages",
+             "Messages of queues with versionKey that were found stale: removed, or put behind all others."),
+    _counter("starvation_seconds_total", "seconds",
+             "Time for which queues with versionKey have starved: see starving."),
     _counter("failed_deliveries_total", "messages",
              "Deliveries that have failed; cause: error, oom, lost, preempted, timeout or poison.", "cause"),
     _counter("refused_messages_total", "messages", "Messages that were not taken: limits, pauses, a full store."),
@@ -148,6 +152,9 @@ DESTINATIONS: Final = _scoped(
            "Producers that were told to send more slowly, since their destination is over a threshold."),
     _gauge("paused", "", "Destinations that are paused; what: producers, consumers or insertion.", "what"),
     _gauge("halted", "", "Destinations that are halted by a damaged message."),
+    _gauge("starving", "",
+           "Queues with versionKey of which a consumer that has nothing has waited for starvationTime or longer. In a "
+           "cluster one starves that starves on all brokers: the smallest value of them."),
     # ---- times and sizes
     _histogram("send_to_store_seconds", "seconds", h.SECONDS,
                "From the arrival of a persistent message to its confirmation: it is durable, and a full destination "

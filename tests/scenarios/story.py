@@ -28,6 +28,7 @@ Verbs:
     close X | lost X                    a producer or consumer goes away, or its connection does
     hold C | proceed C                  stop and start delivery
     stage T C a b | prepare T | commit T | rollback T [delay=S]
+    publish N [back]                    a queue with versionKey has this version now
     pause WHICH [until=S] | resume WHICH             production, consumption or insertion
     purge | update attribute=value … | tick SECONDS | scan SECONDS | poison N | status
     crash                               what was not recorded is lost; a new host recovers the destination
@@ -315,6 +316,9 @@ class Story:
     def purge(self, words: list[str], options: dict[str, str]) -> str:
         return self._do(cmd.Purge())
 
+    def publish(self, words: list[str], options: dict[str, str]) -> str:
+        return self._do(cmd.PublishVersion(int(words[0]), back="back" in words))
+
     def pause(self, words: list[str], options: dict[str, str]) -> str:
         return self._do(cmd.Pause(words[0], self.now_ms + _ms(options["until"]) if "until" in options else 0))
 
@@ -429,6 +433,7 @@ _VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], str]] = {
             "commit",
             "rollback",
             "purge",
+            "publish",
             "pause",
             "resume",
             "update",

@@ -25,6 +25,7 @@ from raybroker.core.outcome import (
     Withdrawn,
 )
 from raybroker.core.settlement import QUEUE_ALL
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.subscription import Subscription
 from raybroker.model.blocks.record import BLOCK, LogEntry
 
@@ -81,6 +82,7 @@ class Telling:
                 records.FAILED: f"failed {rows}",
                 records.QUEUE_GONE: f"end of subscription {self.subscriptions.get(note.queue, '')}",
                 records.DEDUP: "ids",
+                records.VERSION: "version",
                 records.BURIED: f"buried {rows}",
                 records.TAKEN: f"unwanted {sum(last - first + 1 for first, last, _ in note.spans)}",
             }[note.kind]
@@ -150,6 +152,9 @@ class Telling:
         ):
             if count:
                 parts.append(f"{count} {name}")
+        starving = [queue.plain.starvation for queue in queues if isinstance(queue.plain, VersionPending)]
+        if any(one.starving for one in starving):
+            parts.append(f"starving since {min(one.since_ms or 0 for one in starving)} ms")
         return ", ".join(parts)
 
     def recovered(self, destination: Destination) -> str:

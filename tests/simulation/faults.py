@@ -25,13 +25,16 @@ class Faults:
         self.world = world
         self.counts: dict[str, int] = {}
         self._retries = Random(world.plan.duration)
-        """Of its own, so that other faults do not depend on it."""
+        self._versions = Random(world.plan.duration)
+        """Of their own, so that other faults do not depend on them."""
 
     def start(self) -> None:
         for name in self.world.plan.rates:
             self._schedule(name)
         if any(destination.name == DMQ for destination in self.world.plan.destinations):
             self._retry_later()
+        if any("versionKey" in destination.attributes for destination in self.world.plan.destinations):
+            self._publish_later()
 
     def _schedule(self, name: str) -> None:
         mean = self.world.plan.rates[name]
@@ -74,6 +77,23 @@ class Faults:
 
     def _retry_later(self) -> None:
         self.world.loop.after(self._retries.randrange(900 * MS) + 50 * MS, self._retry)
+
+    def _publish_later(self) -> None:
+        self.world.loop.after(self._versions.randrange(250 * MS) + 50 * MS, self._publish)
+
+    def _publish(self) -> None:
+        """A trainer publishes its version, mostly a later one."""
+        world, host, number = self.world, self.world.running, self._versions.randrange(12)
+        if world.healing:
+            return
+        self._publish_later()
+        for plan in world.plan.destinations:
+            if host is None or "versionKey" not in plan.attributes or plan.key not in host.registry.destinations:
+                continue
+            version = host.registry.destinations[plan.key].queues[0].plain.versions.published or 0  # type: ignore[attr-defined]
+            later = min(version + number % 3, 11) if number < 9 else number - 6
+            host.administration.publish_version(plan.name, later, _nothing, back=True)
+            self.counts["publish"] = self.counts.get("publish", 0) + 1
 
     def _retry(self) -> None:
         """An administrator sends some of the dead messages back to where they died."""

@@ -14,6 +14,7 @@ from tests.simulation import (
     mutant_large,
     mutant_recalling,
     mutant_rules,
+    mutant_staleness,
     mutant_units,
 )
 from tests.simulation.mutation import TABLE, Mutant, Patch, applied
@@ -31,5 +32,6 @@ __all__ = [
     "mutant_large",
     "mutant_recalling",
     "mutant_rules",
+    "mutant_staleness",
     "mutant_units",
 ]

@@ -93,6 +93,7 @@ class OnDisk:
         self.taken: set[int] = set()
         self.top: dict[int, int] = {}
         self.gone = False
+        self.version: int | None = None
 
     @property
     def empty(self) -> bool:
@@ -157,6 +158,9 @@ class OnDisk:
         for key in self.waiting.pop(txn, {}):
             self._count(key, -1)
         self.staged.pop(txn, None)
+
+    def _version(self, version: int) -> None:
+        self.version = version
 
     def _gone(self) -> None:
         self.gone = True

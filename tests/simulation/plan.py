@@ -269,6 +269,8 @@ def _destination(rng: Random, plan: Plan, kind: str, name: str) -> DestinationPl
         attributes["prefetchRecall"] = recall
     if plan.duration // MS % 8 == 2 and "selectors" in plan.features:
         attributes["affinityKey"], attributes["affinityWait"] = "colour", 60
+    if plan.duration // MS % 8 == 3 and kind == "queue":
+        attributes |= _versions(plan)
     if "units" in plan.features:
         attributes["unitOfOrder"] = chance() < 0.2
     attributes["useDMQ"] = chance() < 0.8
@@ -282,6 +284,14 @@ def _destination(rng: Random, plan: Plan, kind: str, name: str) -> DestinationPl
     return DestinationPlan(kind, name, attributes, chance() < 0.15)
 
 
+def _versions(plan: Plan) -> dict[str, object]:
+    """Of a queue, by the duration of a run, as above. Messages with a unit of order are refused."""
+    policy = ("Default", "Discard", "Last")[plan.duration // MS // 8 % 3]
+    if "units" in plan.features or (policy == "Last" and "behaviors" in plan.features):
+        return {}
+    return {"versionKey": "num", "maxStaleness": 2, "stalenessPolicy": policy, "starvationTime": 100}
+
+
 def producer(rng: Random, plan: Plan, destination: int) -> ProducerPlan:
     pick, features = rng.choice, plan.features
     return ProducerPlan(
@@ -292,7 +302,7 @@ def producer(rng: Random, plan: Plan, destination: int) -> ProducerPlan:
         window=pick((1, 3, 16)),
         body_bytes_max=pick((12, 40, 90)) if "large" not in features else pick((40, 90)),
         total=pick((60, 200, 500)),
-        headers="selectors" in features,
+        headers="selectors" in features or plan.duration // MS % 8 == 3,
         spread=pick((1, 2, 3)) if "priorities" in features else 1,
         ttls_ms=pick(((0,), (0, 0, 40, 200), (30,), (0, 1, 1500))) if "expiry" in features else (0,),
         delays_ms=pick(((0,), (0, 0, 20, 90), (40,), (0, 400))) if "delay" in features else (0,),

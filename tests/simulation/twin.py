@@ -26,7 +26,7 @@ from raybroker.core.outcome import (
     Retire,
     SendAnswered,
 )
-from tests.simulation import twin_affinity, twin_batches
+from tests.simulation import twin_affinity, twin_batches, twin_staleness
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
@@ -96,6 +96,8 @@ class Twin:
         self.doomed: dict[tuple[int, int], str] = {}
         self.now = self.wall = self.ahead = 0
         """Measured time, the wall clock, and how far that is ahead."""
+        self.version: int | None = None
+        """The one that was published last."""
         self.damaged = False
         """A block could not be read, so that the destination is about to halt."""
         self._settled: set[int] = set()
@@ -134,6 +136,8 @@ class Twin:
         self.settle(queue, key)
 
     def give_back(self, queue: TwinDeliveryQueue, key: int) -> None:
+        item = queue.items[key]
+        item.behind = twin_staleness.last(self) and twin_staleness.is_stale(self, item)
         queue.put(key, hidden="insertion" in self.paused)
 
     def fail(
@@ -223,6 +227,7 @@ class Twin:
         twin_affinity.look(self)
         if Deliver in effects:
             self._handed_out(effects[Deliver], early_count)
+        twin_staleness.check(self)
         self._check_nobody_waits()
         twin_batches.check_nobody_waits(self, out)
         twin_affinity.check_wakes(self, out)
@@ -246,6 +251,7 @@ class Twin:
                 if (
                     not holder.room()
                     or not twin_affinity.settled(self, queue)
+                    or twin_staleness.looks(self, queue)
                     or (holder.selector and self.unsorted(queue))
                 ):
                     continue
@@ -311,6 +317,8 @@ class Twin:
             by_units = queue.units or self.reserves(queue)
             if attachment not in in_order or by_units or (holder.selector and self.unsorted(queue)):
                 continue
+            if twin_staleness.looks(self, queue):
+                continue
             if self.destination.attributes.affinityKey:
                 made = {row[2]: self.messages[row[2]].made for row in rows if row[2] in self.messages}
                 twin_affinity.check_order([row for row in rows if row[2] in made], made)
@@ -364,6 +372,8 @@ class Twin:
         message = item.message
         assert holder.wants(item), f"{_text(key)} is not what the consumer wants: {holder.selector}"
         assert not 0 < message.expires <= self.wall, f"{_text(key)} has expired and is handed out"
+        stale = not self.damaged and not twin_staleness.last(self) and twin_staleness.is_stale(self, item)
+        assert not stale, f"{_text(key)} is stale and is handed out"
         assert not too_often(self.destination.attributes, item.failures), (
             f"{_text(key)} failed too often and comes again"
         )
@@ -413,6 +423,9 @@ class Twin:
             assert 0 < item.message.expires <= self.wall, f"{_text(key)} has not expired"
         elif reason == "UNDELIVERABLE":
             assert too_often(limits, item.failures), f"{_text(key)} may be tried again"
+        elif reason == "STALE":
+            stale = not twin_staleness.last(self) and twin_staleness.is_stale(self, item)
+            assert stale, f"{_text(key)} is not stale"
         elif reason == "ERROR":
             assert item.failures & 0xFFFF_FFFF == REJECTED, f"{_text(key)} was not rejected"
         else:
@@ -514,6 +527,7 @@ class Twin:
     def restore(self, disk: OnDisk, now_ms: int, ahead_ms: int) -> None:
         """What a disk gave back."""
         self._at(now_ms, ahead_ms)
+        self.version = disk.version
         for number, subscription in disk.subscriptions.items():
             self.queues[number] = TwinDeliveryQueue(number, subscription)
         for number, rows in disk.queues.items():

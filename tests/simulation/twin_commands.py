@@ -11,6 +11,7 @@ from tests.simulation import twin_consuming as consuming
 from tests.simulation import twin_draining as draining
 from tests.simulation import twin_producing as producing
 from tests.simulation import twin_recalling as recalling
+from tests.simulation import twin_staleness as staleness
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
 from tests.simulation.twin_batches import came
@@ -231,6 +232,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Purge: purge,
     cmd.Remove: remove,
     cmd.SettleDeadLetters: buried,
+    cmd.PublishVersion: staleness.publish,
     cmd.Pause: pause,
     cmd.Resume: resume,
     cmd.Unsubscribe: unsubscribe,

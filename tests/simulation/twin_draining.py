@@ -12,6 +12,7 @@ from raybroker.core import command as cmd
 from raybroker.core.delivery.consumers import PASSED_OVER_MS
 from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
 from tests.simulation.twin_affinity import settled
+from tests.simulation.twin_staleness import looks, versioned
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain, TwinView
 from tests.simulation.twin_units import for_him
 
@@ -20,6 +21,9 @@ def drain(twin: TwinView, command: cmd.Drain, out: Outcome) -> dict[type, list[A
     queue = twin.queue_of.get(command.attachment)
     if queue is not None:
         holder = queue.holders[command.attachment]
+        if holder.batch is not None:
+            asked, holder.window.asked = holder.window.asked, False
+            return {Drained: [Drained(command.attachment, 1, holder.next_tag)]} if asked else {}
         holder.stalled = False
         if not isinstance(holder.window, TwinDrain):
             holder.window = TwinDrain(holder.window.left())
@@ -75,14 +79,14 @@ def _told(twin: TwinView, queue: TwinDeliveryQueue, attachment: int, holder: Hol
     if holder.armed and _waits_for(twin, queue, holder):
         holder.armed = False
         found.append(ready)
-    elif holder.armed and holder.selector and twin.unsorted(queue) and ready in told:
+    elif holder.armed and (holder.selector or versioned(twin)) and twin.unsorted(queue) and ready in told:
         holder.armed = False  # What it matches is not known to the twin in detail.
         found.append(ready)
     return found
 
 
 def _waits_for(twin: TwinView, queue: TwinDeliveryQueue, holder: Holder) -> bool:
-    if not settled(twin, queue):
+    if not settled(twin, queue) or looks(twin, queue):
         return False  # It is told when the time has come, by the step that looks.
     if not holder.listening() or "consumption" in twin.paused or (holder.selector and twin.unsorted(queue)):
         return False

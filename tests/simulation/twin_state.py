@@ -19,7 +19,7 @@ __all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinDeliveryQueue"
 class Item:
     """A message of a delivery queue. ``attempts``: how often it was handed out; ``place``: order of arrival."""
 
-    __slots__ = ("attempts", "failures", "message", "place", "since_ms", "state")
+    __slots__ = ("attempts", "behind", "failures", "message", "place", "since_ms", "state")
 
     def __init__(self, message: Message, place: int, attempts: int = 0, failures: int = 0) -> None:
         self.message = message
@@ -30,6 +30,8 @@ class Item:
         """When it came, as far as consumers of batches want to know."""
         self.state: bytes | None = None
         """What its last checkpoint says."""
+        self.behind = False
+        """It is stale, and goes behind all others."""
 
 
 class Holder:
@@ -159,7 +161,7 @@ class TwinDeliveryQueue:
 
     def row(self, key: int) -> Waiting:
         item = self.items[key]
-        return 9 - item.message.priority, item.place, key
+        return 9 - item.message.priority + 10 * item.behind, item.place, key
 
     def put(self, key: int, *, hidden: bool) -> None:
         """It becomes available at its place."""

@@ -300,6 +300,8 @@ class Watch:
         there = host is not None and ("queue", DMQ) in host.registry.destinations
         if destination.name == DMQ or (reason == "EXPIRED" and attributes.expirationPolicy != "Default"):
             return None
+        if reason == "STALE" and attributes.stalenessPolicy == "Discard":
+            return None
         return DMQ if attributes.useDMQ and there else None
 
     def _note_dying(self, destination: Destination, out: Outcome) -> None:

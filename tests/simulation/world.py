@@ -23,7 +23,7 @@ from tests.simulation.disk import SimCommitter, SimDisk, SimStore
 from tests.simulation.events import Loop, SimClock
 from tests.simulation.faults import Faults
 from tests.simulation.large import SimWorker, small_pieces
-from tests.simulation.messages import COLOURS, colour_of, unit_of
+from tests.simulation.messages import COLOURS, colour_of, num_of, unit_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import DMQ, MS, ConsumerPlan, draw
 from tests.simulation.transactors import SimTransactor, Unit
@@ -267,7 +267,8 @@ class World:
             consumer.batch is not None for machine in self.plan.machines for consumer in machine.consumers
         )
         if level is None or not by_colour:
-            return level
+            by_version = any("versionKey" in one.attributes for one in self.plan.destinations)
+            return level if level is None or not by_version else level + 10 * num_of(self.watch.codec.root(value))
         return level + 10 * COLOURS.index(colour_of(self.watch.codec.root(value)))
 
     def _run(self) -> None:

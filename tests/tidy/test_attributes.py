@@ -33,7 +33,7 @@ TABLE: dict[str, int] = {
     "raybroker.hosting.host_service.HostService": 19,
     "raybroker.model.blocks.block.Block": 19,  # the columns of a block
     "raybroker.model.settings.setting.Setting": 16,  # a declaration
-    "raybroker.model.settings.settings.DestinationAttributes": 63,  # a row, with a field for each attribute
+    "raybroker.model.settings.settings.DestinationAttributes": 67,  # a row, with a field for each attribute
     "raybroker.services.listening.connection_services.ConnectionServices": 23,
     "raybroker.services.listening.listener.ServiceListener": 21,
     "raybroker.services.metrics.metrics_http.MetricsEndpoint": 17,

@@ -56,6 +56,7 @@ SUMMED: Final = frozenset(
         "batched",
         "batches_due",
         "batch_wait_ms",
+        "stale",
     }
 )
 """Counts of a destination that members have apart."""
@@ -69,6 +70,8 @@ _LARGEST: Final = (
     "bytes_threshold_ms",
 )
 """Consumers are known to all members; each member has thresholds of its own."""
+_SMALLEST: Final = ("starved_ms",)
+"""A consumer that gets messages from one member waits for the others, and does not starve."""
 MIXED: Final = "MIXED"
 """State of a destination whose members have different ones; ``members`` says which has which."""
 _OF_EACH: Final = ("paused", "messages", "bytes", "messages_in", "messages_out")
@@ -218,6 +221,9 @@ class ClusterAdmin:
         for key in _LARGEST:
             if key in row:
                 row[key] = max(other.get(key, 0) for _, other in known)
+        for key in _SMALLEST:
+            if key in row:
+                row[key] = min(other.get(key, 0) for _, other in known)
         if "over_threshold" in row:
             row["over_threshold"] = sorted({of for _, other in known for of in other.get("over_threshold", ())})
         if damaged := [part for _, other in known for part in other.get("damaged", ())]:

@@ -70,6 +70,7 @@ LIVE: Final[Mapping[str, Mapping[str, str]]] = {
     "saf": {"name": "list_forwardings name", "queue": "list_destinations name queue"},
     "bkr": {"broker": "list_brokers broker", "only": "list_brokers broker", "name": "list_brokers broker"},
     "svc": {"broker": "list_brokers broker"},
+    "version": {"name": "list_destinations name queue"},
     "send": {"destination": "list_destinations name"},
     "receive": {"destination": "list_destinations name"},
     "why-denied": {"user": "list_users user", "destination": "list_destinations name"},

@@ -139,6 +139,18 @@ COMMANDS: Final = (
         After restore cls, list dst shows what was created after the backup as ORPHANED; destroy dst drops it instead.
         """,
     ),
+    Plain(
+        "publish version",
+        """Say the current version of a queue with versionKey: raybroker publish version -t q -n rollouts -v 18
+
+        Messages that are further behind than maxStaleness are stale from now on; stalenessPolicy says what becomes of
+        them. query dst shows the version.
+        """,
+        options={
+            "version": opt("-v", "--version", metavar="N", help="The version, a whole number from 0."),
+            "back": opt("--back", help="It may be lower than the one before."),
+        },
+    ),
     Plain("purge dst", "Discard the messages that no consumer holds.", ask="discard the messages of {type} {name}?"),
     Plain(
         "pause dst",

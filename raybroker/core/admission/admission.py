@@ -92,6 +92,10 @@ class Admission:
                 late = pk.of_ranges((a - first, b - first) for a, b in passed)
                 late = self._without_known(command, late, refused)
                 refused += [limits.out_of_order(a, b) for a, b in pk.runs_of(late)]
+        if command.columns.units is not None and policy.attributes.versionKey:
+            ordered = offered & pk.of_indexes(i for i, name in enumerate(command.columns.units) if name is not None)
+            refused += [limits.ordered(self._name, a, b) for a, b in pk.runs_of(ordered)]
+            offered &= ~ordered
         if command.dedup_ids is not None and policy.attributes.duplicateWindowMs > 0:
             return self._admit_each_once(command, command.dedup_ids, offered, refused), refused
         usual = not (policy.paused or index.dead or self._works.enabled or policy.account or command.barred) and (

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from raybroker.core.admission.pool_share import PoolShare
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.outcome import Refused
-from raybroker.model.errors import MessageTooLargeError
+from raybroker.model.errors import MessageFormatError, MessageTooLargeError
 from raybroker.model.settings.settings import DestinationAttributes
 
 REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
@@ -174,6 +174,15 @@ def _reason(name: str, limits: DestinationLimits, messages: int, held_bytes: int
 def out_of_order(start: int, end: int) -> Refused:
     """A retry of messages that were refused before later ones of their producer were taken."""
     return Refused(start, end, "quota_exceeded", _OUT_OF_ORDER)
+
+
+def ordered(name: str, start: int, end: int) -> Refused:
+    """Messages with a unit of order, for a queue with bounded staleness."""
+    text = (
+        f"queue {name} has versionKey, and takes no messages with a unit of order: what goes together is a unit of"
+        " work, or a batch by key"
+    )
+    return Refused(start, end, MessageFormatError.code, text)
 
 
 def store_full(start: int, end: int) -> Refused:

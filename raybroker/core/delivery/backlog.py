@@ -231,15 +231,32 @@ class Bucket:
         """All runs in order."""
         return merge(reversed(self.returned), self.all_fresh(), key=position)
 
+    @classmethod
+    def joined(cls, priority: int, signature: int, buckets: Sequence[Bucket]) -> Bucket:
+        """One bucket of that priority with what is in these, which are of one priority."""
+        whole, same = cls(priority, signature), all(bucket.priority == priority for bucket in buckets)
+        for run in merge(*(s.all_fresh() for s in buckets), key=position):
+            if whole.tail and whole.tail[-1].arrival == run.arrival:
+                whole.tail[-1] = whole.tail[-1]._replace(mask=run.mask | whole.tail[-1].mask)
+            else:
+                whole.push(run if same else run._replace(priority=priority))
+        for run in merge(*(s.returned for s in buckets), key=_from_last):
+            whole.give_back(run if same else run._replace(priority=priority))
+        return whole
+
 
 class Backlog:
-    """``count`` messages on ``buckets``, which are by (priority, signature); an empty bucket is taken away."""
+    """``count`` messages on ``buckets``, which are by (priority, signature); an empty bucket is taken away.
 
-    __slots__ = ("_last", "buckets", "count")
+    ``compares``: also for consumers without a selector messages have to be compared before they go.
+    """
+
+    __slots__ = ("_last", "buckets", "compares", "count")
 
     def __init__(self) -> None:
         self.buckets: dict[tuple[int, int], Bucket] = {}
         self.count = 0
+        self.compares = False
         self._last: Bucket | None = None
         """Where the last run was put; most go there again. It is kept when it is empty, and then it is in no one's way:
         not one of ``buckets``."""
@@ -280,7 +297,7 @@ class Backlog:
     def take_run(self, room: int, selector: int = ANY) -> Run | None:
         """The next run of at most ``room`` messages for a consumer with that selector; None when nothing is for it."""
         buckets = self.buckets
-        if len(buckets) == 1 and selector == ANY:
+        if len(buckets) == 1 and selector == ANY and not self.compares:
             (bucket,) = buckets.values()
             run = bucket.take_run(room)
             self.count -= run.mask.bit_count()
@@ -300,13 +317,15 @@ class Backlog:
             self._drop(buckets[0])
         return run
 
+    def _matching(self, selector: int) -> list[Bucket]:
+        """The buckets that a consumer with that selector may have something of."""
+        if selector == ANY:
+            return [s for s in self.buckets.values() if s.signature != UNSORTED or not self.compares]
+        return [s for s in self.buckets.values() if s.signature != UNSORTED and s.signature >> selector & 1]
+
     def _for(self, selector: int) -> list[Bucket]:
         """The buckets with the highest priority that there is for a consumer with that selector."""
-        for_him = [
-            s
-            for s in self.buckets.values()
-            if selector == ANY or (s.signature != UNSORTED and s.signature >> selector & 1)
-        ]
+        for_him = self._matching(selector)
         if len(for_him) < 2:
             return for_him
         highest = max(s.priority for s in for_him)
@@ -319,9 +338,9 @@ class Backlog:
 
     def has_for(self, selector: int) -> bool:
         """Whether :meth:`take_run` would find something for a consumer with that selector."""
-        if selector == ANY:
+        if selector == ANY and not self.compares:
             return bool(self.buckets)
-        return any(s.signature != UNSORTED and s.signature >> selector & 1 for s in self.buckets.values())
+        return bool(self._matching(selector))
 
     def _take_first(self, buckets: list[Bucket], room: int) -> Run:
         """The next messages of these buckets: of one block, alike, and before everything else on them."""
@@ -419,16 +438,30 @@ class Backlog:
 
     def waiting_for(self, selector: int = ANY) -> Iterator[Run]:
         """All messages for a consumer with that selector: the highest priority first, in order within it."""
-        buckets = [
-            bucket
-            for bucket in self.buckets.values()
-            if selector == ANY or (bucket.signature != UNSORTED and bucket.signature >> selector & 1)
-        ]
+        buckets = self._matching(selector)
         for priority in sorted({bucket.priority for bucket in buckets}, reverse=True):
             runs = merge(*(bucket.runs() for bucket in buckets if bucket.priority == priority), key=position)
             for _, same in groupby(runs, key=_arrival):
                 some = list(same)
                 yield from some if len(some) == 1 else in_order(some)
+
+    def take_bucket(self, bucket: Bucket) -> list[Run]:
+        """Take out all of a bucket; returns it in order."""
+        self._drop(bucket)
+        if self._last is bucket:
+            self._last = None
+        runs = list(bucket.runs())
+        self.count -= sum([run.mask.bit_count() for run in runs])
+        return runs
+
+    def join(self, priority: int, signature: int, buckets: Sequence[Bucket]) -> None:
+        """Make one bucket of that priority of these, which are of one priority."""
+        there = self.buckets.get((priority, signature))
+        whole = Bucket.joined(priority, signature, [*buckets, there] if there is not None else buckets)
+        for bucket in buckets:
+            self._drop(bucket)
+        self._last = None
+        self.buckets[priority, signature] = whole
 
     def by_signature(self) -> Iterator[tuple[int, Iterator[Run]]]:
         """The runs that were compared with the selectors, by what they match."""
@@ -446,15 +479,7 @@ class Backlog:
         self.buckets = {}
         self._last = None
         for priority, buckets in by_priority.items():
-            whole = Bucket(priority, UNSORTED)
-            for run in merge(*(s.all_fresh() for s in buckets), key=position):
-                if whole.tail and whole.tail[-1].arrival == run.arrival:
-                    whole.tail[-1] = run._replace(mask=run.mask | whole.tail[-1].mask)
-                else:
-                    whole.push(run)
-            for run in merge(*(s.returned for s in buckets), key=_from_last):
-                whole.give_back(run)
-            self.buckets[priority, UNSORTED] = whole
+            self.buckets[priority, UNSORTED] = Bucket.joined(priority, UNSORTED, buckets)
 
     def has_unsorted(self, priority: int) -> bool:
         return (priority, UNSORTED) in self.buckets

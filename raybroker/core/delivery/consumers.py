@@ -507,6 +507,16 @@ class Consumers:
         """Whether it is not told yet what waits."""
         return consumer is self.passed_over and now_ms < self.passed_until_ms
 
+    def hungry(self) -> bool:
+        """Whether there is one that has nothing, of what it acknowledges, and would take something."""
+        return any(
+            consumer.armed
+            or consumer.window.room() > 0
+            or (isinstance(consumer.window, BatchWindow) and consumer.window.asked)
+            for consumer in self.by_attachment.values()
+            if not consumer.have and not consumer.no_ack and consumer.listening()
+        )
+
     def next_with_room(self) -> tuple[Consumer, int] | None:
         """The consumer whose turn it is, and its room; it keeps its turn until it has none, or the turn
         is rotated."""

@@ -27,7 +27,7 @@ from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
 from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.redelivery import as_rejected, dead_of, delay_ms, failures_in_all, is_over, with_failure
-from raybroker.core.delivery.run import Run
+from raybroker.core.delivery.run import LEVELS, Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.delivery.sort_order import SortOrder
 from raybroker.core.delivery.sorted_pending import SortedPending
@@ -36,6 +36,8 @@ from raybroker.core.durable import records
 from raybroker.core.outcome import Deliver, Drained, Ready
 from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
+from raybroker.core.staleness.version_index import VersionIndex
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_order.revocation import void
@@ -536,7 +538,7 @@ class DeliveryQueue:
         number, new = self.plain.selector_index.join(text)
         if new or labelled:
             self.pending.selectors_changed()
-        if any(self.plain.backlog.has_unsorted(priority) for priority in range(10)):
+        if any(self.plain.backlog.has_unsorted(priority) for priority in range(LEVELS)):
             self.plain.unfinished = True
         return number
 
@@ -588,6 +590,9 @@ def _plain(policy: DestinationPolicy, consumers: Consumers, step: Step) -> Plain
     keys = parse_sort_keys(policy.attributes.destinationKeys)
     if policy.attributes.affinityKey:
         return AffinityPending(consumers, LabelIndex(step.peek, policy.attributes.affinityKey), policy, step)
+    if policy.attributes.versionKey:
+        versions = VersionIndex(step.peek, policy.attributes.versionKey, policy.attributes.maxStaleness)
+        return VersionPending(consumers, versions, policy)
     selector_index = SelectorIndex(step.peek)
     if keys:
         return SortedPending(consumers, selector_index, SortOrder(keys), step)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
+
+from raybroker.model.blocks.block import PRIORITY_MAX
+
+LEVELS: Final = PRIORITY_MAX + 1
+"""Priorities of messages; in a delivery queue those that go behind all others have one that is so much lower."""
 
 
 class Run(NamedTuple):
@@ -24,6 +29,16 @@ class Run(NamedTuple):
     @property
     def count(self) -> int:  # type: ignore[override]  # a tuple has a method of this name
         return self.mask.bit_count()
+
+
+def own_priority(priority: int) -> int:
+    """The priority that messages were sent with."""
+    return priority % LEVELS
+
+
+def behind_all(priority: int) -> int:
+    """The priority of messages that go behind all others, and among themselves by the one that they were sent with."""
+    return own_priority(priority) - LEVELS
 
 
 def position(run: Run) -> tuple[int, int]:

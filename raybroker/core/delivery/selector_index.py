@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.core.delivery.backlog import ANY
-from raybroker.core.delivery.run import Run
+from raybroker.core.delivery.run import Run, own_priority
 from raybroker.core.selector import Selector, compile_selector
 from raybroker.core.selector.content import Content
 from raybroker.core.selector.names import PRIORITY
@@ -57,7 +57,7 @@ class RunContent:
     __slots__ = ("_priority",)
 
     def __init__(self, priority: int) -> None:
-        self._priority = priority
+        self._priority = own_priority(priority)
 
     def properties(self, index: int) -> Mapping[str, Any]:
         return {}

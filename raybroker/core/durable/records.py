@@ -22,6 +22,7 @@ apart.
     BURIED       masks whose death was told for all subscriptions of a topic
     COUNTED      lasting totals of the destination (in snapshots, and when they are set to zero)
     CHECKPOINT   delivery queue; the mask of one message, and behind it what its consumer said of how far it is
+    VERSION      delivery queue; the published version of a queue with bounded staleness
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
 
@@ -58,6 +59,7 @@ BURIED: Final = 14
 TAKEN: Final = 15
 COUNTED: Final = 16
 CHECKPOINT: Final = 17
+VERSION: Final = 18
 
 LEFT: Final = b"-"
 """Behind an ACKED record: what it settles left the destination otherwise than to a consumer, and is not counted out."""

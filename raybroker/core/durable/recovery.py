@@ -29,6 +29,7 @@ from raybroker.core.durable.records import BlockMeta, JournalRecord, RecordRow
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.staged_transaction import StagedBlock, stage
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
 from raybroker.model.blocks.block import PRIORITY_MAX
@@ -59,6 +60,7 @@ class DeliveryQueueFound:
         "subscription",
         "tried",
         "tried_whole",
+        "version",
         "whole",
     )
 
@@ -79,6 +81,8 @@ class DeliveryQueueFound:
         self.staged: dict[int, list[RecordRow]] = {}
         self.checkpoints: dict[tuple[int, int], bytes] = {}
         """(block, mask of one message) → its last checkpoint."""
+        self.version: int | None = None
+        """The last one that was published."""
 
     def put_checkpoints(self, checkpoints: Checkpoints, owed: Callable[[int], int]) -> None:
         """Put back those of messages that are there still."""
@@ -374,6 +378,9 @@ class DestinationRecovery:
         for row in record.rows:
             self._queue(record.queue).checkpoints[row.ordinal, row.mask] = record.rest
 
+    def _version(self, record: JournalRecord) -> None:
+        self._queue(record.queue).version = records.decode_number(record.rest)
+
     def _subscribed(self, record: JournalRecord) -> None:
         self._queue(record.queue).subscription = Subscription.decode(record.rest)
         self.next_queue = max(self.next_queue, record.queue + 1)
@@ -480,6 +487,9 @@ class DestinationRecovery:
         for queue in destination.queues.values():
             queue.settle_units()
             if queue.number in self.queues:
+                version = self.queues[queue.number].version
+                if version is not None and isinstance(queue.plain, VersionPending):
+                    queue.plain.publish(version)
                 self.queues[queue.number].put_checkpoints(queue.consumers.checkpoints, queue.owed)
         destination.ended_before = any(
             run.failures for queue in destination.queues.values() for _, run in queue.contents(tried=True)
@@ -705,6 +715,7 @@ _HANDLERS_OF_KIND: Final = {
     records.DISPATCHED: DestinationRecovery._dispatched,
     records.FAILED: DestinationRecovery._failed,
     records.CHECKPOINT: DestinationRecovery._checkpoint,
+    records.VERSION: DestinationRecovery._version,
     records.QUEUE: DestinationRecovery._subscribed,
     records.QUEUE_GONE: DestinationRecovery._unsubscribed,
     records.LIVE: DestinationRecovery._live,

@@ -23,6 +23,7 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.staged_transaction import StagedTransaction
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.step import Step
 from raybroker.core.transaction import Acknowledging, rows_of
 
@@ -131,6 +132,9 @@ def _queue(destination: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     dead = [run for run in queue.dead_letters.runs() if held.is_stored(run.ordinal)]
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in dead if run.attempts])
     yield from _rows(records.FAILED, queue, [(run, run.failures, 0) for run in dead if run.failures])
+    if isinstance(queue.plain, VersionPending) and queue.plain.versions.published is not None:
+        version = records.encode_number(queue.plain.versions.published)
+        yield records.encode(records.VERSION, queue.number, (), (), version)
     for ordinal, index, state in queue.consumers.checkpoints:
         if held.is_stored(ordinal):
             yield records.encode(records.CHECKPOINT, queue.number, (), [records.RecordRow(ordinal, 1 << index)], state)

@@ -11,6 +11,7 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import RunContent
 from raybroker.core.delivery.window import BatchWindow, CreditWindow, DrainWindow, PrefetchWindow
 from raybroker.core.selector.content import Content
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.why.pauses import consumption_paused
 from raybroker.core.why.reason import Reason
@@ -153,9 +154,25 @@ def unselected(
     return _of(consumer, "selector", text, selector=selector.text, because=because, values=values)
 
 
+def starving(queue: DeliveryQueue) -> list[Reason]:
+    """Say since when a consumer that has nothing waits, if that is longer than it may."""
+    plain, step = queue.plain, queue.step
+    if not isinstance(plain, VersionPending) or not plain.starvation.starving:
+        return []
+    waited_ms = plain.starvation.waited_ms(step.now_ms)
+    text = (
+        f"a consumer that has nothing has waited for {waited_ms / 1000:g} s; version {plain.versions.published} is"
+        f" published, and {plain.stale} messages were found stale since the host started"
+    )
+    since_ms = step.wall_ms - waited_ms
+    facts = {"since_ms": since_ms, "version": plain.versions.published, "messages_stale": plain.stale}
+    return [Reason("starving", text, facts)]
+
+
 def waiting_for(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
     """Why a consumer gets nothing now: pauses, what it lacks itself, and what there is for it."""
-    return [*consumption_paused(queue.policy), *obstacles(queue, consumer), *_nothing_for(queue, consumer)]
+    found = [*consumption_paused(queue.policy), *obstacles(queue, consumer), *_nothing_for(queue, consumer)]
+    return found + starving(queue)
 
 
 def obstacles_and_selector(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:

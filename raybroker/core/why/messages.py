@@ -14,6 +14,7 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
 from raybroker.core.selector.content import Content
 from raybroker.core.staged_transaction import StagedTransaction
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 from raybroker.core.unit_of_order.unit_pending import UnitPending
 from raybroker.core.why.consumers import for_later, obstacles, unselected
@@ -181,6 +182,7 @@ def _waiting(queue: DeliveryQueue, place: Place, content: Content | None) -> lis
         if not any(reason.code in ("unit_owned", "unit_in_transaction") for reason in found):
             found.append(Reason("no_consumer", "nobody is there to take it"))
         return found
+    found += _stale(queue, run)
     unsorted = queue.plain.backlog.has_unsorted(run.priority)
     if unsorted:
         found.append(Reason("sorting", "messages are being compared with the selectors of the consumers"))
@@ -188,6 +190,19 @@ def _waiting(queue: DeliveryQueue, place: Place, content: Content | None) -> lis
     if not found and ready:
         found += _order(queue, ready, run)
     return found
+
+
+def _stale(queue: DeliveryQueue, run: Run) -> list[Reason]:
+    """Why a message that waits goes behind all others."""
+    plain = queue.plain
+    if not isinstance(plain, VersionPending) or run.priority >= 0:
+        return []
+    versions = plain.versions
+    text = (
+        f"its {versions.key} is more than maxStaleness={versions.bound} behind the published {versions.published}:"
+        " everything else goes first"
+    )
+    return [Reason("stale", text, {"version": versions.published, "max_staleness": versions.bound})]
 
 
 def _against(

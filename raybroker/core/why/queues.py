@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.unit_of_order.unit_pending import UnitPending
-from raybroker.core.why.consumers import obstacles_and_selector
+from raybroker.core.why.consumers import obstacles_and_selector, starving
 from raybroker.core.why.messages import CONSUMERS_MAX
 from raybroker.core.why.pauses import consumption_paused, insertion_paused
 from raybroker.core.why.reason import Reason
@@ -26,6 +26,7 @@ def standing(queue: DeliveryQueue) -> list[Reason]:
             found.append(Reason("sorting", "messages are being compared with the selectors of the consumers"))
     else:
         found.append(Reason("nothing_waits", "no message waits"))
+    found += starving(queue)
     held = sum(consumer.have for consumer in consumers)
     if held:
         text = f"messages with consumers that have not acknowledged them: {held}"

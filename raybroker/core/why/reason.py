@@ -28,6 +28,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "batch_wait": "wait: the batch goes when it is full, or at that time",
     "batch_forming": "wait: the batch goes when it is full, or at that time",
     "affinity": "wait until then, or attach a consumer with its label",
+    "stale": "let what is fresh be consumed, or raise maxStaleness",
     "no_consumer": "attach a consumer",
     "ready": "wait: it goes with the next step",
     # ---- of a consumer
@@ -44,6 +45,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "not_asking": "let its application ask for a message",
     "selector": "nothing for this consumer: it does not want the message",
     "nothing_waits": "send messages",
+    "starving": "send messages with the published version, or raise maxStaleness",
     "nothing_matches": "send messages that its selector picks",
     "units_elsewhere": "let the other sessions acknowledge what they have of the units",
     # ---- of a producer

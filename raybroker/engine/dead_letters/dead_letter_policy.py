@@ -11,6 +11,8 @@ from raybroker.engine.ports import Codec, Governed
 from raybroker.model.blocks.block import Block
 from raybroker.model.causes import parse_destinations
 from raybroker.model.settings.settings import ConfigView
+from raybroker.model.staleness import DISCARD
+from raybroker.model.staleness import REASON as STALE
 
 ROUNDS_MAX: Final = 10
 """Deaths of a message in an error destination after which it does not go there again, so that error destinations that
@@ -61,6 +63,8 @@ class DeadLetterPolicy:
             if policy == "Redirect":
                 return error or own
             return dmq if policy == "Default" else None
+        if reason == STALE:
+            return None if attributes.stalenessPolicy == DISCARD else dmq
         if reason in ("UNDELIVERABLE", "ERROR"):
             return error or dmq
         return dmq

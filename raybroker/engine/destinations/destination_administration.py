@@ -131,6 +131,12 @@ class DestinationAdministration:
         self._quarantine.forget_destination(destination)
         self._executor.append([], done)
 
+    def publish_version(self, name: str, version: int, done: Done, kind: str = "queue", *, back: bool = False) -> None:
+        """Say the current version of a queue with versionKey; see command.PublishVersion."""
+        self._executor.require_running()
+        self._executor.perform(self._registry.named(kind, name), cmd.PublishVersion(version, back))
+        self._executor.append([], done)
+
     def pause(self, name: str, which: str, until_ms: int, kind: str = "queue", done: Done = unawaited) -> None:
         """Stop producers, consumers, all or insertion; it stays so over a restart.
 

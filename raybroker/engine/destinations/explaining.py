@@ -14,6 +14,7 @@ from typing import Any, Final
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.redelivery import failures_apart, own_failures
+from raybroker.core.delivery.run import own_priority
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_work import PARTS
 from raybroker.core.why import messages, queues
@@ -98,7 +99,7 @@ class Explaining:
             **_where("message", id, destination, queue),
             "state": found.state.upper(),
             "position": f"{ordinal}.{index}",
-            "priority": run.priority,
+            "priority": own_priority(run.priority),
             "deliveries": run.attempts,
             "failures": own_failures(run.failures),
             "causes": failures_apart(run.failures),

@@ -10,6 +10,7 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import CreditWindow
 from raybroker.core.destination import Destination
 from raybroker.core.queue import Queue
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.core.topic import Topic
 from raybroker.core.unit_of_work import PARTS
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
@@ -31,6 +32,7 @@ class Inspection:
         baselines: CounterBaselines,
         *,
         broker: str,
+        now_ms: Callable[[], int],
         bytes_elsewhere: Callable[[int], Mapping[str, int]] = lambda destination: {},
     ) -> None:
         self._registry = registry
@@ -38,6 +40,7 @@ class Inspection:
         self._schedules = schedules
         self._baselines = baselines
         self._broker = broker
+        self._now_ms = now_ms
         self._bytes_elsewhere = bytes_elsewhere
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
@@ -76,6 +79,7 @@ class Inspection:
             **unit_figures(destination),
             "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),
             "schedules": self._schedules.count(destination),
+            **_versions(destination, self._now_ms()),
         }
 
     def consumers(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
@@ -134,6 +138,15 @@ def _current(destination: Destination, consumers: list[Consumer]) -> dict[str, i
         pending += sum(queue.delayed.count + _hidden(queue) for queue in destination.queues.values())
         pending += sum(staged.acknowledged for staged in destination.staged.values())
     return {"current": max(destination.block_index.messages - pending, 0), "pending": pending}
+
+
+def _versions(destination: Destination, now_ms: int) -> dict[str, int | None]:
+    """What there is to say of a queue with bounded staleness; nothing of others."""
+    for queue in destination.queues.values():
+        if isinstance(queue.plain, VersionPending):
+            starved_ms = queue.plain.starvation.waited_ms(now_ms)
+            return {"version": queue.plain.versions.published, "stale": queue.plain.stale, "starved_ms": starved_ms}
+    return {}
 
 
 def _hidden(queue: DeliveryQueue) -> int:

@@ -61,7 +61,13 @@ class MessageComposition:
         parts = [(blocks[ordinal], mask.bit_length() - 1) for ordinal, mask in effect.parts]
         own = self._own
         try:
-            data = self._codec.composed(effect.unit, parts, producer=own.identity, first_seq=own.take_seqs(1))
+            data = self._codec.composed(
+                effect.unit,
+                parts,
+                producer=own.identity,
+                first_seq=own.take_seqs(1),
+                version_key=destination.attributes.versionKey,
+            )
         except MessageTooLargeError as error:
             for ordinal, mask in effect.parts:
                 self._dead(destination, DeadLetter(effect.queue, ordinal, mask, 0, "ERROR", str(error)))

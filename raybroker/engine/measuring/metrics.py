@@ -14,6 +14,7 @@ from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import UNLIMITED
 from raybroker.core.destination import Destination
+from raybroker.core.staleness.version_pending import VersionPending
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.measuring.counter_baselines import CounterBaselines
@@ -64,6 +65,7 @@ GAUGES: Final = (
     "slowed_producers",
     "paused",
     "halted",
+    "starving",
 )
 COUNTERS: Final = {
     "messages_in_total": "messages_in",
@@ -82,6 +84,8 @@ COUNTERS: Final = {
     "due_batches_total": "batches_due",
 }
 _BESIDE: Final = ("flow_control_episodes_total", "flow_control_seconds_total", "batch_wait_seconds_total")
+_OF_VERSIONS: Final = ("stale_messages_total", "starvation_seconds_total")
+"""Of queues with bounded staleness."""
 LASTING_KEYS: Final = {key: name for key, name in COUNTERS.items() if name in LASTING}
 
 
@@ -115,7 +119,7 @@ class Sum:
 
 
 def _zero() -> Row:
-    row: Row = dict.fromkeys((*COUNTERS, *_BESIDE, *GAUGES), 0)
+    row: Row = dict.fromkeys((*COUNTERS, *_BESIDE, *_OF_VERSIONS, *GAUGES), 0)
     row["delivered_messages_total"] = {"local": 0, "remote": 0}
     row["failed_deliveries_total"] = dict.fromkeys(CAUSES, 0)
     row["threshold_seconds_total"], row["over_threshold"] = dict.fromkeys(OF, 0), dict.fromkeys(OF, 0)
@@ -170,6 +174,10 @@ class MetricRows:
         row["threshold_seconds_total"] = {
             of: ms * MS for of, ms in self._meters.thresholds.total_ms(destination).items()
         }
+        row.update(dict.fromkeys(_OF_VERSIONS, 0))
+        for plain in _versioned(destination):
+            row["stale_messages_total"] += plain.stale
+            row["starvation_seconds_total"] += plain.starvation.in_all_ms(self._time.now_ms()) * MS
         if counters.failed:
             row["failed_deliveries_total"] = dict.fromkeys(CAUSES, 0) | counters.failed
         meter = self._meters.destinations.get(destination.number)
@@ -210,6 +218,7 @@ class MetricRows:
             "slowed_producers": self._meters.thresholds.slowed(destination),
             "paused": pauses.figures(destination.paused),
             "halted": int(destination.number in self._registry.halted),
+            "starving": int(any(plain.starvation.starving for plain in _versioned(destination))),
         }
         waiting = delayed = units = 0
         for queue in destination.queues.values():
@@ -325,6 +334,10 @@ class HostMetrics:
             row["commit_bytes"] = meter.bytes.as_row()
             row["commit_batches"] = meter.batches.as_row()
         return row
+
+
+def _versioned(destination: Destination) -> list[VersionPending]:
+    return [queue.plain for queue in destination.queues.values() if isinstance(queue.plain, VersionPending)]
 
 
 def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:

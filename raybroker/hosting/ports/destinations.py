@@ -84,6 +84,10 @@ class DestinationsPort:
     async def purge(self, done: Done, type: str, name: str) -> None:
         self._administration.purge(name, done, type)
 
+    @durable
+    async def publish_version(self, done: Done, type: str, name: str, version: int, back: bool) -> None:
+        self._administration.publish_version(name, version, done, type, back=back)
+
     async def query(self, type: str, name: str) -> Row:
         row = self._inspection.describe(type, name)
         if row["state"] == "HALTED":

@@ -35,6 +35,8 @@ from raybroker.model.settings.setting_store import STORE
 from raybroker.model.settings.setting_thresholds import THRESHOLDS
 from raybroker.model.settings.setting_tls import TLS_SETTINGS
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
+from raybroker.model.staleness import DEFAULT, STALENESS_MAX
+from raybroker.model.staleness import POLICIES as STALENESS_POLICIES
 
 IN_BROKER: Final = "broker"
 HOSTINGS: Final = ("dedicated", "shared", IN_BROKER)
@@ -453,6 +455,26 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "are at once those whose label nobody has. RAYBROKER_NODE is the node of a body that was sent with "
             "rb.ref; consumers in Ray have their node among their labels. Nothing is recalled for idle consumers "
             "then, and units of order go before it. Empty: none.", reload="fixed"),
+    Setting("versionKey", "string", "", "destination",
+            "The property of messages that has the version of the model or data that they were made with, a whole "
+            "number from 0. Against the version that publish version says, those further behind than maxStaleness are "
+            "stale, and stalenessPolicy says what becomes of them; one without the property never is. A unit of work "
+            "has the lowest version of its messages. Messages with a unit of order are refused. Empty: none.",
+            reload="fixed", only="queue"),
+    Setting("maxStaleness", "int", 0, "destination",
+            "How many versions a message may be behind the published one: see versionKey. 0: it has to have that "
+            "version, or a later one.",
+            unit="versions", low=0, high=STALENESS_MAX, unlimited=True, reload=_LIVE, only="queue"),
+    Setting("stalenessPolicy", "enum", DEFAULT, "destination",
+            "What becomes of a stale message (versionKey): Default goes by useDMQ, with the reason STALE; Discard "
+            "removes it; Last delivers it when nothing else waits. All are counted. What a consumer has been given is "
+            "not taken from it, and is judged again when it comes back.",
+            choices=STALENESS_POLICIES, reload=_LIVE, only="queue"),
+    Setting("starvationTime", "millis", UNLIMITED, "destination",
+            "How long a consumer that has nothing may wait for a message before a queue with versionKey starves: a "
+            "line in the log, a metric, and a warning of check dst, until it gets one. A pause of consumers does not "
+            "count.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX, unlimited=True, minus_one="never", reload=_LIVE, only="queue"),
     Setting("unitOfWorkHandlingPolicy", "enum", "PassThrough", "destination",
             "SingleMessageDelivery: messages with the property JMS_BEA_UnitOfWork are held until their unit is "
             "complete, and received as one message with the list of their bodies. PassThrough: the properties mean "

@@ -21,6 +21,7 @@ from raybroker.model.settings.setting_store import SQL_STORES
 from raybroker.model.settings.setting_table import ALL, IN_BROKER, INSTEAD, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
 from raybroker.model.sort_keys import parse_sort_keys
+from raybroker.model.staleness import check_version_key
 
 __all__ = [
     "INT_MAX",
@@ -173,6 +174,10 @@ class DestinationAttributes:
     forwardingPolicy: str = "Replicated"
     destinationKeys: str = ""
     affinityKey: str = ""
+    versionKey: str = ""
+    maxStaleness: int = 0
+    stalenessPolicy: str = "Default"
+    starvationTime: int = UNLIMITED
     unitOfWorkHandlingPolicy: str = "PassThrough"
     incompleteWorkExpirationTime: int = UNLIMITED
     maxNumSchedules: int = 100
@@ -361,6 +366,11 @@ def _overridden(
             raise ConfigError(
                 "affinityKey and destinationKeys exclude each other: a sorted destination has one order; choose one"
             )
+    if found.versionKey:
+        check_version_key(found.versionKey)
+        for name in ("destinationKeys", "affinityKey", "unitOfOrder"):
+            if getattr(found, name):
+                raise ConfigError(f"versionKey and {name} exclude each other: both say what goes first; choose one")
     if found.duplicateWindowMs and found.unitOfOrderRouting == "PathService":
         raise ConfigError(
             "duplicateWindowMs and unitOfOrderRouting=PathService exclude each other: a unit that is used again may go"

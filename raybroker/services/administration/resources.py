@@ -47,6 +47,7 @@ RESOURCES: Final = (
     Resource("POST", f"{_DESTINATION}/purge", "purge_destination"),
     Resource("POST", f"{_DESTINATION}/pause", "pause_destination"),
     Resource("POST", f"{_DESTINATION}/resume", "resume_destination"),
+    Resource("POST", f"{_DESTINATION}/version", "publish_version"),
     Resource("POST", f"{_DESTINATION}/reset", "reset_destination"),
     Resource("POST", f"{_DESTINATION}/compact", "compact_destination"),
     Resource("POST", "/destinations/pause", "pause_destination"),

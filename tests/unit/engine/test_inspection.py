@@ -22,7 +22,9 @@ class Seen(Desk):
         self.attachments = Attachments(1)
         schedules: Any = SimpleNamespace(count=lambda destination: 2)
         baselines: Any = SimpleNamespace(counter_row=lambda destination: {"messages_in": 7})
-        self.inspection = Inspection(self.registry, self.attachments, schedules, baselines, broker="b1")
+        self.inspection = Inspection(
+            self.registry, self.attachments, schedules, baselines, broker="b1", now_ms=lambda: 0
+        )
 
     def consume(self, destination: Any, limit: int = 10, **more: Any) -> int:
         number = self.attachments.attach(destination, RecordingPeer(), 1, Outbox()).number
