@@ -185,9 +185,7 @@ class Copy:
     def status(self) -> CopyStatus:
         connected = self._links.connected()
         with self._lock:
-            now_ms, promised_ms = self.now_ms(), self._host.promised_ms
-            ago_ms = -1 if promised_ms < 0 else now_ms - promised_ms
-            return status_of(self._replica, now_ms, ago_ms, connected, self._over or self._trouble)
+            return status_of(self._replica, self.now_ms(), connected, self._over or self._trouble)
 
     def is_led(self) -> bool:
         """Return whether this copy leads, or hears who does."""
@@ -397,8 +395,6 @@ class Copy:
                 folder.save_all(action.entries, action.committed)
                 return action.token
             case ev.SavePromise():
-                if action.term > folder.head.promised:
-                    self._host.promised_ms = self.now_ms()
                 folder.promise(action.term, action.damage)
                 return action.token
             case ev.CutLog():
@@ -546,13 +542,11 @@ class _HostCalls:
 
     released  called whenever more is released
     lease     from when until when messages may be given out, on the monotonic clock in milliseconds
-    promised_ms  when this copy has promised itself to a leader last, on that clock; -1: not in this process
     """
 
     def __init__(self) -> None:
         self.released: Callable[[], object] = _unheard
         self.lease = (0, 0)
-        self.promised_ms = -1
 
 
 class _Space:

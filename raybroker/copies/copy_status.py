@@ -45,14 +45,14 @@ class CopyVote:
     end              its log ends there: number and nonce of the last entry's term, its index; the greater is newer
     led              it leads, or hears who does
     elects           an election is under way, as far as it knows
-    promised_ms_ago  how long ago it has promised itself to a leader last; -1: not since its process began
+    voted_ms_ago     how long ago it has promised itself to a candidate last; -1: not since its process began
     """
 
     fit: bool
     end: tuple[int, int, int]
     led: bool
     elects: bool
-    promised_ms_ago: int
+    voted_ms_ago: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,7 @@ class CopyStatus:
         return {**row, **vote, **members, **names}
 
 
-def status_of(
-    replica: Replica, now_ms: int, promised_ms_ago: int, connected: frozenset[str], trouble: str
-) -> CopyStatus:
+def status_of(replica: Replica, now_ms: int, connected: frozenset[str], trouble: str) -> CopyStatus:
     """Return what this copy's machine knows; ``connected``: copies that there is a link to."""
     members, leading = replica.members, replica.leading
     copies: list[OtherCopy] = []
@@ -130,7 +128,7 @@ def status_of(
             (*replica.last.term, replica.last.index),
             replica.hears_leader(now_ms),
             replica.awaits_leader(now_ms),
-            promised_ms_ago,
+            replica.voted_ms_ago(now_ms),
         ),
         str(replica.role),
         replica.leader,

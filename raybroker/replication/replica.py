@@ -127,6 +127,7 @@ class Replica:
         self._heard_ms: int | None = None
         self._awaited_ms: int | None = None
         """When this copy has promised itself to a candidate that it has not heard as its leader yet."""
+        self._voted_ms: int | None = None
 
     # ---- what others may see
 
@@ -174,6 +175,13 @@ class Replica:
         """Return whether an election is under way, as far as is known here: another one would depose its leader."""
         awaited_ms = self._awaited_ms
         return self._candidacy is not None or (awaited_ms is not None and now_ms - awaited_ms < ELECTION_MS)
+
+    def voted_ms_ago(self, now_ms: int) -> int:
+        """Return how long ago this copy has promised itself to a candidate, itself included; -1: not since it began.
+
+        A leader that it has heard of later, because it was away, has not just begun for all that.
+        """
+        return -1 if self._voted_ms is None else now_ms - self._voted_ms
 
     def may_dispatch(self, now_ms: int) -> bool:
         """True while this copy leads and no other one can.
@@ -268,6 +276,7 @@ class Replica:
             return
         term = Term(state.promised.number + 1, nonce)
         candidacy = self._candidacy = Candidacy(term, state.now_ms)
+        self._voted_ms = state.now_ms
         self._happens(RoleEvent.ASK)
 
         def own() -> None:
@@ -341,7 +350,7 @@ class Replica:
             state.when_saved(answer)
             return
         self._follow(f"copy {sender} leads in a later term")
-        self._awaited_ms = state.now_ms
+        self._awaited_ms = self._voted_ms = state.now_ms
         state.promise(term, answer)
 
     def _refused(self, sender: str, message: PromiseRefused) -> None:

@@ -7,7 +7,10 @@ The brokers' own code looks, asks, tells and serves (``raybroker.broker.copies``
 to hold after the leader is killed with its node, its process alone is, or its node is cut off:
 
 soon   a broker serves the log within SERVED_S
-once   there is one election, but where something was lost on the way
+once   there is one election
+
+In some seeds another leader was lost before, longer ago than two changes have to be apart, and a copy has just come
+back: both are no reason to wait.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.cluster.change_record import Change, RecordState
+from raybroker.cluster.replicas.copy_takeover import APART_MS
 from raybroker.copies.copy_status import status_of
 from raybroker.copies.links import Address
 from raybroker.errors import BrokerGoneError, ConnectionLostError
@@ -52,7 +56,6 @@ class Process:
         self.gone = False
         self.number = world.number()
         self.led_s = -1.0
-        self.promised_ms = -1
         self.writing = Writing(disk, lambda _: None, lambda token: self.feed(ev.SaveDone(token)))
         self.replica = Replica(disk.copy, disk.load(), now_ms=world.loop.now_ms())
         world.after(0.001 * TICK_MS * world.rng.random(), self.tick)
@@ -71,8 +74,6 @@ class Process:
                 case ev.SendToCopy():
                     world.send(self, action.to, action.message)
                 case ev.SavePromise() | ev.SaveEntries() | ev.CutLog():
-                    if isinstance(action, ev.SavePromise) and action.term > self.disk.promised:
-                        self.promised_ms = world.loop.now_ms()
                     self.writing.put(action.token, action)
                     world.in_order(self, world.plan.sync_s, self.written)
                 case ev.LeaderBegan():
@@ -103,9 +104,8 @@ class Process:
         await self._called()
         world, replica = self.world, self.replica
         now_ms = world.loop.now_ms()
-        ago_ms = -1 if self.promised_ms < 0 else now_ms - self.promised_ms
         others = frozenset(copy for copy in replica.members.copies if copy != replica.me)
-        row = status_of(replica, now_ms, ago_ms, others, "").as_row()
+        row = status_of(replica, now_ms, others, "").as_row()
         serves = replica.leading is not None and world.loop.now_s >= self.led_s + world.plan.start_s
         await world.takes()
         return {**row, "address": ("127.0.0.1", self.number), "pid": self.number, "serves": serves}
@@ -197,6 +197,8 @@ class Plan:
         self.sync_s = rng.choice((0.002, 0.02, 0.06))
         self.start_s = rng.choice((0.02, 0.2))
         self.fault = rng.choice(("node", "node", "process", "cut"))
+        self.second = rng.random() < 0.3
+        """There was another leader before, and another copy has just come back."""
         self.knows_s = rng.choice((0.02, 1.0, 30.0))
         """Until a call to a process that has ended says so."""
 
@@ -314,6 +316,8 @@ class LeaderWorld:
         leader = await self._until_served("", LEADS_S)
         await asyncio.sleep(5 + self.rng.random())
         self.counts["first elections"] += len(self.leaders)
+        if self.plan.second:
+            leader = await self._leads_second(leader)
         fault, began_s = self.plan.fault, self.loop.now_s
         self.counts[fault] += 1
         lost = self.processes[leader]
@@ -323,8 +327,7 @@ class LeaderWorld:
                 lost.end()
                 self.down.add(leader)
             case "process":
-                lost.end()
-                self.after(RESTART_S, self.restart, lost)
+                self._end_process(leader)
             case "cut":
                 self.cut.add(leader)
         self.serving.pop(leader, None)
@@ -339,6 +342,20 @@ class LeaderWorld:
         for run in runs.values():
             run.cancel()
 
+    async def _leads_second(self, first: str) -> str:
+        """Have another one lead, and later a third one restart; the broker that leads now."""
+        self._end_process(first)
+        leader = await self._until_served(first, SERVED_S["process"])
+        await asyncio.sleep(APART_MS / 1000 + RESTART_S)
+        self._end_process(self.rng.choice([name for name in self.names if name != leader]))
+        await asyncio.sleep(RESTART_S + 1 + 4 * self.rng.random())
+        return leader
+
+    def _end_process(self, broker: str) -> None:
+        self.processes[broker].end()
+        self.serving.pop(broker, None)
+        self.after(RESTART_S, self.restart, self.processes[broker])
+
     def run(self) -> None:
         logging.getLogger("raybroker.cluster").disabled = True
         try:
@@ -348,7 +365,8 @@ class LeaderWorld:
             left = asyncio.all_tasks(self.loop)
             for task in left:
                 task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if left:
+                self.loop.run_until_complete(asyncio.wait(left))
             self.loop.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from raybroker.broker.copies import copied_logs
 from raybroker.broker.copies.own_copy import OwnCopy
+from raybroker.replication.positions import Term
 from raybroker.replication.replica import Replica
 from tests.simulation_control.copied_leaders import SIMULATION, LeaderWorld
 
@@ -69,8 +70,20 @@ def _told_again_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "awaits_leader", lambda self, now_ms: False)
 
 
+def _who_hears_of_a_leader_has_voted(patch: pytest.MonkeyPatch) -> None:
+    """A copy that has just come back makes it seem that its leader has just changed, and the next one waits."""
+    old = Replica._accepts
+
+    def accepts(copy: Replica, sender: str, term: Term) -> bool:
+        if term > copy.promised:
+            copy._voted_ms = copy._state.now_ms
+        return old(copy, sender, term)
+
+    patch.setattr(Replica, "_accepts", accepts)
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize("change", [_lost_brokers_ask, _told_again_at_once])
+@pytest.mark.parametrize("change", [_lost_brokers_ask, _told_again_at_once, _who_hears_of_a_leader_has_voted])
 def test_what_makes_it_slow_or_double_is_noticed(
     change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

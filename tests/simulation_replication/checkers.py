@@ -252,6 +252,8 @@ class Watch:
         members = leader.replica.members
         if members.learners:
             return f"copies {members.learners} have no vote yet"
+        if len(members.voters) != self.world.plan.voters:
+            return f"of {self.world.plan.voters} voters there are {len(members.voters)}"
         disks = {process.replica.me: process for process in self.world.processes()}
         for copy in members.copies:
             if copy not in disks:

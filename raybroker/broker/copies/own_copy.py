@@ -29,7 +29,7 @@ def held_copies(log: str, row: Mapping[str, Any]) -> Copies:
     if not row:
         return {}
     number, nonce, index = row["end"]
-    quiet_ms = int(row["promised_ms_ago"])
+    quiet_ms = int(row["voted_ms_ago"])
     changed = quiet_ms >= 0 and row["term"] == number and number > 1
     led = bool(row["led"] or row["elects"])
     return {log: HeldCopy(bool(row["fit"]), (number, nonce, index), led, quiet_ms if changed else None)}

@@ -55,7 +55,7 @@ class HeldCopy:
     fit      it has a vote, and lacks nothing that it has ever answered for
     end      where its log ends
     led      it hears a leader, or has promised itself to one that is about to begin
-    quiet_ms how long ago it has promised itself to a leader last; None: not since its process began
+    quiet_ms how long ago it has had a part in the election of its leader; None: not since its process began
     """
 
     fit: bool

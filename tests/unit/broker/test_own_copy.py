@@ -27,7 +27,7 @@ def row(copy: str, **more: Any) -> dict[str, Any]:
         "term": 1,
         "end": (1, 7, 5),
         "index": 5,
-        "promised_ms_ago": -1,
+        "voted_ms_ago": -1,
         "voters": ("c1", "c2", "c3"),
         "learners": (),
         "address": ("127.0.0.1", 1000 + int(copy[1:])),
@@ -98,7 +98,7 @@ def test_nobody_asks_while_a_leader_is_heard() -> None:
 def test_only_changes_of_leader_are_apart() -> None:
     """The first leader of all is no change, nor is a promise that has made none."""
     quiet = [
-        held_copies("l", row("c1", promised_ms_ago=5, term=term, end=(last, 7, 5)))["l"].quiet_ms
+        held_copies("l", row("c1", voted_ms_ago=5, term=term, end=(last, 7, 5)))["l"].quiet_ms
         for term, last in ((1, 1), (2, 1), (2, 2))
     ]
     assert quiet == [None, None, 5]

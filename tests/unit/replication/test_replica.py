@@ -86,6 +86,17 @@ def test_a_leader_whose_connection_has_ended_is_lost_sooner() -> None:
     assert group.copies["c"].hears_leader(group.now_ms)
 
 
+def test_whoever_hears_of_a_leader_later_had_no_part_in_its_election() -> None:
+    group = Copies()
+    group.away = {"c"}
+    group.lead("a")
+    group.pass_ms(500)
+    group.away = set()
+    group.pass_ms(1000)
+    assert group.copies["c"].promised == group.copies["a"].promised
+    assert [copy.voted_ms_ago(group.now_ms) for copy in group.copies.values()] == [1500, 1500, -1]
+
+
 def test_a_leader_that_lives_is_heard_again_at_once() -> None:
     group = Copies()
     group.lead("a")
