@@ -10,8 +10,7 @@ from raybroker.model.definitions.pauses import WORDS as PAUSABLE
 from raybroker.model.definitions.policy import APPLY_TO
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
 from raybroker.model.listing import Row
-from raybroker.model.settings.setting import INT_MAX
-from raybroker.model.staleness import VERSION_MAX
+from raybroker.model.settings.setting import INT_MAX, VERSION_MAX
 
 IF_EXISTS: Final = ("error", "keep", "update")
 BROWSE_MAX: Final = 1000

@@ -20,7 +20,6 @@ from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageTooLargeError
 from raybroker.model.naming.units import is_unit_name
-from raybroker.model.staleness import version_of
 
 WORK_UNIT: Final = "JMS_BEA_UnitOfWork"
 WORK_NUMBER: Final = "JMS_BEA_UnitOfWorkSequenceNumber"
@@ -112,7 +111,11 @@ def _common(parts: Sequence[tuple[Block, int]]) -> dict[str, Any]:
 
 def _lowest(parts: Sequence[tuple[Block, int]], version_key: str) -> dict[str, int]:
     """The lowest version of the parts, of those that have one."""
-    values = [BlockContent(block).properties(index).get(version_key) for block, index in parts] if version_key else []
+    if not version_key:
+        return {}
+    from raybroker.model.staleness import version_of  # Clients, which read such messages, have no use for it.
+
+    values = [BlockContent(block).properties(index).get(version_key) for block, index in parts]
     versions = [version for value in values if (version := version_of(value)) is not None]
     return {version_key: min(versions)} if versions else {}
 

@@ -6,14 +6,12 @@ from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.property_names import is_header_name, stranger
+from raybroker.model.settings.setting import VERSION_MAX
+from raybroker.model.settings.setting_table import STALENESS_POLICIES
 
-VERSION_MAX: Final = 1 << 53
-"""Largest version, of a message or published: a number of floating point has it exactly."""
-STALENESS_MAX: Final = 1_000
-"""Largest maxStaleness: each version that waits is looked at for each message that is handed out."""
 REASON: Final = "STALE"
 """Why stale messages are dead."""
-DEFAULT, DISCARD, LAST = POLICIES = ("Default", "Discard", "Last")
+DEFAULT, DISCARD, LAST = STALENESS_POLICIES
 """What becomes of stale messages: they are dead, and useDMQ says where they go; they are discarded; or they wait behind
 all others."""
 

@@ -116,6 +116,33 @@ def test_a_consumer_is_one_in_the_view_of_every_broker(at: Any) -> None:
     other.close()
 
 
+def test_batches_are_formed_by_each_broker_and_go_to_who_asks(at: Any) -> None:  # N11
+    at("b1").admin().create_destination("queue", "batched")
+    rule = rb.Batch(max_messages=3, deadline_s=60.0)
+    consumer = at("b1").session(ack="client").consumer("batched", batch=rule)
+    for name in NAMES:
+        at(name).session().producer("batched").send_many([f"{name}-{number}" for number in range(3)])
+    found = []
+    for _ in NAMES:
+        batch = consumer.receive_batch(timeout=30)
+        found.append([message.body for message in batch])
+        batch[-1].acknowledge()
+    assert sorted(found) == [[f"{name}-{number}" for number in range(3)] for name in NAMES]
+    until(lambda: not any(members(at("b2"), "batched").values()))
+
+
+def test_a_version_is_published_at_all_brokers(at: Any) -> None:  # N9
+    admin = at("b2").admin()
+    admin.create_destination("queue", "versions", versionKey="version", stalenessPolicy="Discard")
+    for name in NAMES:
+        producer = at(name).session().producer("versions")
+        for version in (1, 2):
+            producer.send(f"{name}-{version}", {"version": version})
+    admin.publish_version("queue", "versions", 2)
+    assert sorted(bodies(take(at("b3").session().consumer("versions"), 3))) == [f"{name}-2" for name in NAMES]
+    assert admin.query_destination("queue", "versions")["stale"] == 3
+
+
 def test_a_reply_comes_back_to_a_temporary_queue_of_another_broker(at: Any) -> None:
     at("b1").admin().create_destination("queue", "questions")
     asking, answering = at("b1").session(), at("b3").session()

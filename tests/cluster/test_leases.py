@@ -10,7 +10,7 @@ import ray
 
 import raybroker as rb
 from raybroker.errors import IllegalStateError
-from raybroker.examples import agents, rollouts, spot_batch
+from raybroker.examples import agents, batch_inference, rollouts, spot_batch, stale_rollouts, warm_models
 from tests.contracts.handles import create, take
 
 
@@ -67,3 +67,26 @@ def test_the_example_of_rollouts_repeats_hardly_a_step(cluster: Any) -> None:
     """N7: what was done is not done again"""
     found = rollouts.run(rollouts=3, kills=2)
     assert found == {"finished": 3, "killed": 2, "resumed": 2, "steps": 3 * rollouts.STEPS, "twice": 0}
+
+
+def test_the_example_of_batch_inference_loses_no_prompt(cluster: Any) -> None:
+    """N11"""
+    with rb.connect() as connection:
+        found = batch_inference.run(connection, prompts=60, bad=1)
+    assert (found["answered"], found["dead"], found["mixed"], found["over"]) == (59, 1, 0, 0)
+
+
+def test_the_example_of_warm_models_loads_less_with_affinity(cluster: Any) -> None:
+    """N2"""
+    with rb.connect() as connection:
+        found = warm_models.run(connection, requests=40, models=3)
+    assert found["answered"] == 40
+    assert found["with"] < found["without"]
+
+
+def test_the_example_of_stale_rollouts_trains_on_nothing_that_is_too_old(cluster: Any) -> None:
+    """N9"""
+    with rb.connect() as connection:
+        found = stale_rollouts.run(connection, steps=6, workers=4)
+    assert (found["trained"], found["too_old"], found["broken"]) == (6, 0, 0)
+    assert found["stale"] > 0

@@ -24,6 +24,8 @@ Scope = Literal["broker", "destination", "factory"]
 Reload = Literal["start", "live", "gradual", "fixed"]
 
 INT_MAX: Final = 2147483647
+VERSION_MAX: Final = 1 << 53
+"""Largest version, of a message or published (versionKey): a number of floating point has it exactly."""
 """The largest value of MQ's integer properties."""
 PRIORITY_MAX: Final = 9
 PRIORITY_DEFAULT: Final = 4

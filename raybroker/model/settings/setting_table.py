@@ -35,8 +35,6 @@ from raybroker.model.settings.setting_store import STORE
 from raybroker.model.settings.setting_thresholds import THRESHOLDS
 from raybroker.model.settings.setting_tls import TLS_SETTINGS
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
-from raybroker.model.staleness import DEFAULT, STALENESS_MAX
-from raybroker.model.staleness import POLICIES as STALENESS_POLICIES
 
 IN_BROKER: Final = "broker"
 HOSTINGS: Final = ("dedicated", "shared", IN_BROKER)
@@ -44,6 +42,9 @@ HOSTINGS: Final = ("dedicated", "shared", IN_BROKER)
 
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
 PREFETCH_RECALLS: Final = ("Default", "Always", "Never")
+STALENESS_POLICIES: Final = ("Default", "Discard", "Last")
+STALENESS_MAX: Final = 1_000
+"""Largest maxStaleness: each version that waits is looked at for each message that is handed out."""
 EXPIRATION_POLICIES: Final = ("Default", "Discard", "Log", "Redirect")
 FLOW_LIMIT_HELP: Final = "-1 and 0 mean no limit (a consumer that pulls one at a time is prefetch=0 of the handle)."
 NO_OVERRIDE: Final = "no override"
@@ -465,7 +466,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "How many versions a message may be behind the published one: see versionKey. 0: it has to have that "
             "version, or a later one.",
             unit="versions", low=0, high=STALENESS_MAX, unlimited=True, reload=_LIVE, only="queue"),
-    Setting("stalenessPolicy", "enum", DEFAULT, "destination",
+    Setting("stalenessPolicy", "enum", "Default", "destination",
             "What becomes of a stale message (versionKey): Default goes by useDMQ, with the reason STALE; Discard "
             "removes it; Last delivers it when nothing else waits. All are counted. What a consumer has been given is "
             "not taken from it, and is judged again when it comes back.",

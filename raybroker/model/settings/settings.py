@@ -21,7 +21,6 @@ from raybroker.model.settings.setting_store import SQL_STORES
 from raybroker.model.settings.setting_table import ALL, IN_BROKER, INSTEAD, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
 from raybroker.model.sort_keys import parse_sort_keys
-from raybroker.model.staleness import check_version_key
 
 __all__ = [
     "INT_MAX",
@@ -367,6 +366,8 @@ def _overridden(
                 "affinityKey and destinationKeys exclude each other: a sorted destination has one order; choose one"
             )
     if found.versionKey:
+        from raybroker.model.staleness import check_version_key  # Few programs have such a queue.
+
         check_version_key(found.versionKey)
         for name in ("destinationKeys", "affinityKey", "unitOfOrder"):
             if getattr(found, name):
