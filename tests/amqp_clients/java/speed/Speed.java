@@ -15,7 +15,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * How many persistent messages of 1 KiB a second pass one producer and one consumer. Arguments: the URL and a queue.
+ * How many persistent messages of 1 KiB a second pass one producer and one consumer. Arguments: the URL, a user,
+ * the password and a queue.
  * Each line "WAY COUNT" of the input is one run, answered by a line with its rate: blocking (each send waits for its
  * confirmation), through (so many as WINDOW may wait for theirs), presettled (nothing is confirmed).
  */
@@ -67,14 +68,15 @@ public final class Speed {
         }
     }
 
-    private static double run(String url, String queue, String way, int count) throws Exception {
+    private static double run(String[] where, String way, int count) throws Exception {
         String options = way.equals("presettled") ? "?jms.presettlePolicy.presettleAll=true" : "";
-        try (Connection sending = new JmsConnectionFactory("ann", "secret", url + options).createConnection();
-                Connection receiving = new JmsConnectionFactory("ann", "secret", url + options).createConnection()) {
+        var factory = new JmsConnectionFactory(where[1], where[2], where[0] + options);
+        try (Connection sending = factory.createConnection();
+                Connection receiving = factory.createConnection()) {
             receiving.start();
             Session session = sending.createSession();
             Session other = receiving.createSession();
-            Queue to = session.createQueue(queue);
+            Queue to = session.createQueue(where[3]);
             MessageConsumer consumer = other.createConsumer(to);
             MessageProducer producer = session.createProducer(to);
             var failed = new AtomicReference<String>();
@@ -95,7 +97,7 @@ public final class Speed {
         var lines = new Scanner(System.in);
         while (lines.hasNextLine()) {
             String[] words = lines.nextLine().split(" ");
-            System.out.println(Math.round(run(arguments[0], arguments[1], words[0], Integer.parseInt(words[1]))));
+            System.out.println(Math.round(run(arguments, words[0], Integer.parseInt(words[1]))));
             System.out.flush();
         }
         System.exit(0);
