@@ -157,9 +157,12 @@ class IncomingLink:
     def _stored(self, delivery_id: int, message_id: str, error: BaseException | None) -> None:
         self._unstored -= 1
         if error is None:
-            if not self._stored_ids:
-                self._client.output.flush_soon(self._tell_stored)
             self._stored_ids.append(delivery_id)
+            if not self._unstored:  # Nothing is on its way whose confirmation could go along.
+                self._tell_stored()
+                self._client.output.flush()
+            elif len(self._stored_ids) == 1:
+                self._client.output.flush_soon(self._tell_stored)
             return
         self.link.settle_deliveries([delivery_id], AmqpRejected(self._told(error)))
         self._top_up()

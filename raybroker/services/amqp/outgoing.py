@@ -8,23 +8,21 @@ answered when there is not.  Messages are written in batches, each once the conn
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.browser import BrowserCore
-from raybroker.client.consumer.message import EncodedMessage, Message, drop_all, encoded
+from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.destinations import Destination
 from raybroker.client.session.session import ACKNOWLEDGE, settle_many
-from raybroker.model.errors import BrokerError, MessageFormatError
+from raybroker.model.errors import BrokerError
 from raybroker.services.amqp.client import AmqpClient
-from raybroker.services.amqp.conditions import LOG
-from raybroker.services.amqp.limits import BATCH_BYTES, LINK_MESSAGES_MAX
-from raybroker.services.amqp.messages import MessageWriter, inflated_bytes
+from raybroker.services.amqp.limits import LINK_MESSAGES_MAX
+from raybroker.services.amqp.link_writing import REJECT, LinkWriting
 from raybroker.services.amqp.supply import UNSEEN, LinkSupply
-from raybroker.services.gateways.answers import SMALL_BYTES
+from raybroker.transport.loops import running_loop
 from raybroker.wire.amqp.events import DispositionReceived
 from raybroker.wire.amqp.links import SendingLink
 from raybroker.wire.amqp.performatives import (
@@ -36,7 +34,6 @@ from raybroker.wire.amqp.performatives import (
 )
 
 FAIL: Final = "fail"
-REJECT: Final = "reject"
 
 
 def outcome_of(state: Any, default: Any) -> tuple[str, str] | None:
@@ -98,10 +95,10 @@ class OutgoingLink:
         self._close_session = close_session
         self._share = share
         self._temporary = temporary
-        self._writer = MessageWriter(destination.name, destination.kind)
-        self._keys = itertools.count()
-        self._unsettled: dict[int, Message] = {}
+        self._writing = LinkWriting(client, link, destination, browses=isinstance(consumer, AmqpBrowser))
         self._wake = asyncio.Event()
+        self._rests = False
+        """The task waits for messages, which may be sent without it."""
         self._supply = None if isinstance(consumer, AmqpBrowser) else LinkSupply(consumer, self._arrived)
         self._delivering: asyncio.Task[Any] | None = None
         self._ended: Callable[[BaseException], object] = lambda error: None
@@ -122,7 +119,7 @@ class OutgoingLink:
 
     @property
     def unsettled(self) -> int:
-        return len(self._unsettled) + self.lent
+        return len(self._writing.unsettled) + self.lent
 
     # ---- deliveries --------------------------------------------------------------------------------------------------
 
@@ -144,9 +141,10 @@ class OutgoingLink:
         link, output = self.link, self._client.output
         while not consumer.closed:
             self._wake.clear()
-            await supply.ask_for(self._most)
+            if not supply.ask_for(self._most()):
+                await supply.take_back(self._most)
             async with output.turn:
-                sent = await self._send_some(consumer.take_one)
+                sent = await self._writing.send_some(consumer.take_one, self._most)
             supply.sent(sent)
             if sent:
                 continue
@@ -154,15 +152,17 @@ class OutgoingLink:
                 await self._drain(consumer, supply)
                 continue
             if not link.lane.waiting and self._most():
+                self._rests = True
                 supply.wait()
             await self._wake.wait()
+            self._rests = False
 
     async def _drain(self, consumer: AnyConsumer, supply: LinkSupply) -> None:
         """Answer a drain: what the broker has for it is sent before."""
         await supply.come_to_rest()
         link, output = self.link, self._client.output
         async with output.turn:
-            sent = await self._send_some(consumer.take_one)
+            sent = await self._writing.send_some(consumer.take_one, self._most)
         supply.sent(sent)
         if not sent and link.draining and not link.lane.waiting:
             supply.nothing_asked()
@@ -170,7 +170,32 @@ class OutgoingLink:
             output.flush()
 
     def _arrived(self) -> None:
-        self._client.output.loop.call_soon_threadsafe(self._wake.set)
+        """Messages have come, or it is over: in whichever thread, with the lock of the consumer held."""
+        loop = self._client.output.loop
+        if running_loop() is loop:
+            loop.call_soon(self._send_at_once)
+        else:
+            loop.call_soon_threadsafe(self._wake.set)
+
+    def _send_at_once(self) -> None:
+        """Send what has come without a turn of the task, where nobody else writes and nothing is unsent."""
+        link, output, supply = self.link, self._client.output, self._supply
+        if supply is None or not self._rests or link.draining or output.turn.locked() or not output.drained.is_set():
+            self._wake.set()
+            return
+        try:
+            supply.sent(self._writing.send_small(supply.consumer.take_one, self._most()))
+        except BrokerError:
+            self._wake.set()  # The task finds it as well, and tells the client.
+            return
+        output.flush()
+        if self._writing.large is None and output.drained.is_set() and not output.lost:
+            self._writing.settle_presettled()
+            most = self._most()
+            if most and not link.lane.waiting and supply.ask_for(most):
+                supply.wait()
+                return
+        self._wake.set()
 
     async def _deliver_browsed(self, browsed: AmqpBrowser) -> None:
         link, output = self.link, self._client.output
@@ -178,60 +203,13 @@ class OutgoingLink:
             self._wake.clear()
             more = bool(link.credit) and await browsed.more()
             async with output.turn:
-                sent = await self._send_some(browsed.take_one)
+                sent = await self._writing.send_some(browsed.take_one, self._most)
             if sent:
                 continue
             if link.credit and not more and link.draining and not link.lane.waiting:
                 link.drained()
                 output.flush()
             await self._wake.wait()
-
-    async def _send_some(self, take: Callable[[], Message | None]) -> int:
-        """Send what is here and may be sent, up to a batch; how many. A large message is a batch of its own, and waits
-        until there is room for it."""
-        link, output = self.link, self._client.output
-        sent: list[Message] = []
-        count, size, most, now_ms = 0, 0, self._most(), self._client.now_ms()
-        # One delivery may wait for the window of the session: the engine tells when it has left.
-        while count < most and size < BATCH_BYTES and not link.lane.waiting and (message := take()) is not None:
-            kept = encoded(message)
-            nbytes = inflated_bytes(kept)
-            if nbytes > SMALL_BYTES:
-                output.flush()
-                async with output.answers.room(output.user, nbytes):
-                    self._send(message, kept, now_ms, sent)
-                    output.flush()
-                    await output.flushed()
-                count += 1
-                break
-            size += nbytes + 64
-            count += 1
-            self._send(message, kept, now_ms, sent)
-        if count:
-            output.flush()
-            await output.flushed()
-        if sent:
-            settle_many(sent, ACKNOWLEDGE)
-        self._client.counts.transfers["out"] += count
-        return count
-
-    def _send(self, message: Message, kept: EncodedMessage, now_ms: int, presettled: list[Message]) -> None:
-        link = self.link
-        try:
-            parts = self._writer.sections(message, kept, now_ms)
-        except MessageFormatError as error:
-            LOG.warning("[B2226] %r cannot be sent to an AMQP client and is dead: %s", message, error)
-            settle_many([message], REJECT, str(error))
-            return
-        settled = link.peer is not None and link.peer.snd_settle_mode == 1
-        key = next(self._keys)
-        if not isinstance(self._consumer, AmqpBrowser):
-            if settled:
-                presettled.append(message)
-            else:
-                self._unsettled[key] = message
-        link.send(parts, key, settled=settled)
-        drop_all(message)
 
     # ---- dispositions ------------------------------------------------------------------------------------------------
 
@@ -246,7 +224,7 @@ class OutgoingLink:
         outcome = outcome_of(state, self._default) if state is not None or settled else None
         if outcome is None:
             return
-        messages = [message for key in keys if (message := self._unsettled.pop(key, None)) is not None]
+        messages = [message for key in keys if (message := self._writing.unsettled.pop(key, None)) is not None]
         answers = settle_many(messages, *outcome, confirmed=not settled)
         if not settled:
             self._when_confirmed(answers, [one.delivery_id for one in event.deliveries], state)
@@ -264,7 +242,7 @@ class OutgoingLink:
         outcome = outcome_of(state.outcome, self._default)
         if outcome is None:
             return
-        messages = {key: self._unsettled.pop(key) for key in keys if key in self._unsettled}
+        messages = {key: self._writing.unsettled.pop(key) for key in keys if key in self._writing.unsettled}
         self.lent += len(messages)
         if outcome[0] == ACKNOWLEDGE:
             transaction.accept(self._returned, messages, settled=settled)
@@ -275,7 +253,7 @@ class OutgoingLink:
         """A transaction that settles them has ended; with ``again`` they are unsettled as before."""
         self.lent -= len(messages)
         if again:
-            self._unsettled |= messages
+            self._writing.unsettled |= messages
         self._wake.set()
 
     def _when_confirmed(self, confirmations: Confirmations, numbers: list[int], state: Any) -> None:
@@ -300,10 +278,13 @@ class OutgoingLink:
         """The link has ended. ``clean``: its client has said so, and what it has and has not settled goes back as if it
         had never come; else that counts as a delivery, since nobody knows what the client has seen."""
         self._client.counts.links["out"].discard(self)
+        self._rests = False
         if self._delivering is not None:
             self._delivering.cancel()
             await asyncio.wait([self._delivering])
-        unsettled, self._unsettled = list(self._unsettled.values()), {}
+        unsettled, self._writing.unsettled = list(self._writing.unsettled.values()), {}
+        if self._writing.large is not None:
+            unsettled.append(self._writing.large)
         if clean and unsettled:
             answers = [asyncio.wrap_future(one) for one in settle_many(unsettled, UNSEEN, confirmed=True)]
             if answers:

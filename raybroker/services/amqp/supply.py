@@ -25,20 +25,26 @@ class LinkSupply:
         """Messages that were asked for and not sent: on their way, or waiting in the consumer's buffer."""
         self._arrival: Future[None] | None = None
 
-    async def ask_for(self, allowed: Callable[[], int]) -> None:
-        """Ask for as many as are ``allowed()``. What was asked for credit that the client has taken back is for
-        others."""
-        consumer, most = self.consumer, allowed()
+    def ask_for(self, most: int) -> bool:
+        """Ask for as many as are allowed; False when more were asked for, which :meth:`take_back` is for."""
         if most < self._asked:
-            consumer.want(most)
-            await self.come_to_rest()
-            left = []
-            while (message := consumer.take_one()) is not None:
-                left.append(message)
-            settle_many(left, UNSEEN)
-            most = allowed()
+            return False
         self._asked = most
-        consumer.want(most)
+        self.consumer.want(most)
+        return True
+
+    async def take_back(self, allowed: Callable[[], int]) -> None:
+        """Ask for no more than are ``allowed()``: what was asked for credit that the client has taken back is for
+        others."""
+        consumer = self.consumer
+        consumer.want(allowed())
+        await self.come_to_rest()
+        left = []
+        while (message := consumer.take_one()) is not None:
+            left.append(message)
+        settle_many(left, UNSEEN)
+        self._asked = allowed()
+        consumer.want(self._asked)
 
     def sent(self, count: int) -> None:
         """Some that were asked for were sent, ``count`` in all."""
