@@ -24,7 +24,7 @@ from raybroker.actors import runtime
 from raybroker.actors.at_once import in_parallel
 from raybroker.actors.broker_peers import START_S, STARTING_S, Brokers, Carrier, RayPaths, RayPeers
 from raybroker.actors.broker_spec import BrokerSpec
-from raybroker.actors.connection_services import AskedActor, FreePorts, ServicesOfBroker
+from raybroker.actors.connection_services import TAKING, AskedActor, FreePorts, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.given_bodies import bodies_of_this_process
@@ -770,6 +770,8 @@ class BrokerShell:
             return self._observing.url
         if method == "doors":
             return self._services.own()
+        if method == TAKING:
+            return self._services.taking()
         if method == "counts":
             return await self._broker.measuring.counts()
         if method == "ensure_paths":

@@ -19,6 +19,7 @@ from raybroker.model.errors import BrokerError
 from raybroker.model.listing import DestinationCount, DestinationCounts
 from raybroker.model.settings.setting_services import PORT_MAPPER, SERVICES, address_property
 from raybroker.model.settings.settings import ConfigView
+from raybroker.services.listening.arrivals import RUNNING
 from raybroker.services.listening.connection_services import ALL_ADDRESSES, ConnectionServices
 from raybroker.store.record import RecordFile
 from raybroker.system.clock import SystemClock
@@ -37,6 +38,8 @@ BrokerDoors = dict[str, tuple[str, dict[str, int]]]
 """Broker → (address, service → port)."""
 OwnDoors = tuple[str, str, dict[str, int], str]
 """(address for clients, address that the service SERVICE listens at, service → port, address of the node)."""
+TAKING: Final = "taking"
+"""What brokers ask each other: see ServicesOfBroker.taking."""
 SERVICE: Final = "jms"
 """Gateways of other brokers come in by it, as clients from outside do."""
 MADE: Final = "made-by-users"
@@ -131,8 +134,16 @@ class ServicesOfBroker:
             return "", "", {}, self._node_ip()
         ports = {name: listener.port for name, listener in self._services.listeners.items()}
         ports[MAPPER] = self._services.port
-        advertised = self._config["raybroker.service.advertised"] or self._listens_at("imq.portmapper.hostname")
-        return advertised, self._listens_at(address_property(SERVICE, "hostname")), ports, self._node_ip()
+        return self._advertised(), self._listens_at(address_property(SERVICE, "hostname")), ports, self._node_ip()
+
+    def taking(self) -> tuple[str, dict[str, int]]:
+        """Return the address of this broker's services for clients outside, and the ports of those that take new ones
+        now."""
+        listeners = self._services.listeners if self._services is not None else {}
+        return self._advertised(), {name: one.port for name, one in listeners.items() if one.state == RUNNING}
+
+    def _advertised(self) -> str:
+        return self._config["raybroker.service.advertised"] or self._listens_at("imq.portmapper.hostname")
 
     def _listens_at(self, own: str) -> str:
         """Return the address by the property of one service, or by that of all of them: all addresses of a machine have
@@ -165,7 +176,9 @@ class ServicesOfBroker:
         own = self._node_ip()
         return {name: node for name, (_, _, _, node) in (await self._told()).items() if node != own}
 
-    async def _doors(self, *, inside: bool) -> BrokerDoors:
+    async def _doors(self, *, inside: bool, taking: bool = False) -> BrokerDoors:
+        if taking:
+            return {name: (address, ports) for name, (address, ports) in (await self._told(TAKING)).items() if ports}
         found: BrokerDoors = {}
         for name, (advertised, listens_at, ports, _) in (await self._told()).items():
             if inside and SERVICE in ports:

@@ -256,7 +256,7 @@ class LoopbackDirectory:
     async def _counts(self) -> DestinationCounts:
         return {LOOPBACK: await self._broker.measuring.counts()}
 
-    async def _doors(self, *, inside: bool) -> dict[str, tuple[str, dict[str, int]]]:
+    async def _doors(self, *, inside: bool, taking: bool = False) -> dict[str, tuple[str, dict[str, int]]]:
         """No other broker has services."""
         return {}
 

@@ -31,7 +31,7 @@ SHORT_PROGRAM: Final = ("-XX:TieredStopAtLevel=1", "-Xmx512m")
 """For Java: what its second compiler gains, a short program never gains back."""
 CLASSES: Final = {
     "javax": ("common", "cases", "joram", "kills", "lookup", "speed", "elsewhere"),
-    "jakarta": ("common", "cases"),
+    "jakarta": ("common", "cases", "elsewhere"),
     "artemis": ("reference",),
 }
 """Profile of the POM → the packages of java/ that are compiled with its jars."""

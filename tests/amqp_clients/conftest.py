@@ -10,6 +10,9 @@ import pytest
 
 from tests.amqp_clients.building import MissingError
 from tests.amqp_clients.server import Server
+from tests.cluster import rays
+
+rays.folder()  # Before any test imports Ray.
 
 
 @pytest.hookimpl(tryfirst=True)

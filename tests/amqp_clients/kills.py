@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -75,19 +76,28 @@ def wrong(history: History, kills: int) -> list[str]:
 
 def killed(server: Server, kills: int, draw: random.Random) -> History:
     """Load on a broker that runs, and is killed so many times."""
-    command = building.java("javax", "kills.Load", URL.format(server.url), QUEUE)
+
+    def kill() -> None:
+        for _ in range(kills):
+            server.kill()
+            server.start()
+            time.sleep(draw.uniform(*BETWEEN_S))
+
+    return loaded(server.url, kill, END_S + kills * (BETWEEN_S[1] + END_S / 4))
+
+
+def loaded(urls: str, disturb: Callable[[], None], limit_s: float) -> History:
+    """Load on brokers with these URLs, which ``disturb`` disturbs; it is ended after ``limit_s``."""
+    command = building.java("javax", "kills.Load", URL.format(urls), QUEUE)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
-        guard = threading.Timer(END_S + kills * (BETWEEN_S[1] + END_S / 4), load.kill)
+        guard = threading.Timer(limit_s, load.kill)
         guard.start()
         try:
             assert load.stdout is not None
             assert load.stdin is not None
             assert load.stdout.readline() == "running\n", "the load has not started"
             time.sleep(FIRST_S)
-            for _ in range(kills):
-                server.kill()
-                server.start()
-                time.sleep(draw.uniform(*BETWEEN_S))
+            disturb()
             load.stdin.write("\n")
             load.stdin.flush()
             said: dict[str, Any] = json.loads(load.stdout.readline() or "null") or {}

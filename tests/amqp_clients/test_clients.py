@@ -53,26 +53,44 @@ def test_nothing_confirmed_is_lost_when_the_broker_is_killed(folder: Path) -> No
     assert not wrong(history, KILLS), wrong(history, KILLS)
 
 
+class Elsewhere:
+    """A program of Qpid JMS that knows one broker alone: where it is, and where it can send to after ``go_on``."""
+
+    def __init__(self, profile: str, port: int, queue: str, opened: ExitStack) -> None:
+        url = f"failover:(amqp://127.0.0.1:{port})?failover.initialReconnectDelay=0&failover.reconnectDelay=50"
+        command = building.java(profile, "elsewhere.Elsewhere", url, "ann", PASSWORD, queue)
+        self._client = opened.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        opened.callback(self._client.kill)
+
+    def read(self) -> str:
+        assert self._client.stdout is not None
+        return self._client.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        assert self._client.stdin is not None
+        self._client.stdin.write("\n")
+        self._client.stdin.flush()
+
+
 def test_a_client_goes_on_at_another_broker_that_it_was_told_of(tmp_path: Path) -> None:
-    """Its URL names one broker alone, which ends."""
+    """Its URL names one broker alone, which ends; or whose service takes no new clients."""
     with ExitStack() as opened:
         gateways = Gateways(tmp_path, opened)
         ports = {name: gateways.port(name, "amqp") for name in gateways.rig.brokers}
-        url = f"failover:(amqp://127.0.0.1:{ports['b1']})?failover.initialReconnectDelay=0&failover.reconnectDelay=50"
-        command = building.java("javax", "elsewhere.Elsewhere", url, "ann", PASSWORD, "elsewhere")
-        client = opened.enter_context(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
-        opened.callback(client.kill)
-        assert client.stdin is not None
-        assert client.stdout is not None
-        assert int(client.stdout.readline()) == ports["b1"]
+        first = Elsewhere("javax", ports["b1"], "first", opened)
+        assert int(first.read()) == ports["b1"]
         gateways.rig.kill("b1")
-        client.stdin.write("\n")
-        client.stdin.flush()
-        port, text = client.stdout.readline().split()
+        first.go_on()
+        port, text = first.read().split()
         assert int(port) in {ports["b2"], ports["b3"]}
         assert text == "after"
+        services = gateways.rig.brokers["b2"].local.services.services
+        assert services is not None
+        services.quiesce("amqp")
+        sent_on = [Elsewhere(profile, ports["b2"], profile, opened) for profile in ("javax", "jakarta")]
+        assert [int(client.read()) for client in sent_on] == [ports["b3"]] * 2
 
 
 def test_a_java_program_looks_up_what_an_administrator_has_written(server: Server, tmp_path: Path) -> None:

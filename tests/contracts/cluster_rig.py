@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from raybroker.actors.connection_services import ServicesOfBroker
+from raybroker.actors.connection_services import TAKING, ServicesOfBroker
 from raybroker.actors.join import shared_table
 from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, BrokerProcess
 from raybroker.broker.cluster.cluster_shell import Clustering
@@ -228,6 +228,8 @@ class RigPeers:
             raise BrokerGoneError(f"broker {broker} does not answer")
         if method == "doors":
             return target.services.own()
+        if method == TAKING:
+            return target.services.taking()
         asks = target.local.measuring.counts() if method == "counts" else target.cluster.peer(method, args)
         asked = asyncio.ensure_future(target.answer(asks))
         asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # Who asked may have given up.

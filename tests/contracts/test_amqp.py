@@ -14,6 +14,8 @@ import pytest
 
 from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.amqp.conditions import (
+    CONNECTION_REDIRECT,
+    ILLEGAL_STATE,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
@@ -694,3 +696,40 @@ def test_a_client_of_one_broker_has_the_messages_of_all_and_is_told_where_the_ot
             assert peer.send(peer.sender("wider"), message(name)) == [ACCEPTED]
         wider = peers["b1"].receiver("wider", credit=0)
         assert sorted(bodies(peers["b1"].drain(wider, 10))) == sorted(peers)
+
+
+def refused_at(gateways: Gateways, broker: str, mechanism: str) -> Any:
+    """What a client is told that a broker does not take."""
+    with pytest.raises(RefusedError) as refused:
+        AmqpPeer(gateways.port(broker, "amqp"), container="late", mechanism=mechanism, password=PASSWORD)
+    return refused.value.error
+
+
+def test_who_is_not_taken_is_sent_to_a_broker_that_takes_clients(tmp_path: Path) -> None:
+    """Once it has proved who it is, however it does that; where there is no such broker, it is refused."""
+    with ExitStack() as opened:
+        gateways = Gateways(tmp_path, opened)
+        early = AmqpPeer(gateways.port("b1", "amqp"), container="early", password=PASSWORD)
+        opened.callback(early.end)
+        for name in ("b1", "b2"):  # As before they are shut down.
+            gateways.rig.brokers[name].local.services.take_nobody_new()
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            error = refused_at(gateways, "b1", mechanism)
+            assert (error.condition, error.info["port"]) == (CONNECTION_REDIRECT, gateways.port("b3", "amqp"))
+            assert error.info["scheme"] == "amqp"
+            assert error.info["network-host"] == error.info["hostname"]
+        with pytest.raises(RefusedError, match="login was refused"):
+            AmqpPeer(gateways.port("b1", "amqp"), container="stranger", password="wrong")
+        assert early.send(early.sender("going-on"), message("x")) == [ACCEPTED]
+        admin = gateways.rig.connect("b3").admin()
+        admin.pause_service("amqp")
+        assert refused_at(gateways, "b1", "PLAIN").condition == ILLEGAL_STATE
+        admin.resume_service("amqp")
+        opened.callback(AmqpPeer(gateways.port("b1", "amqp"), container="late", password=PASSWORD).end)
+
+
+def test_who_is_not_taken_is_refused_where_nobody_is_redirected(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        gateways = Gateways(tmp_path, opened, **{"raybroker.amqp.redirect": False})
+        gateways.rig.brokers["b1"].local.services.take_nobody_new()
+        assert "login was refused with 4" in str(refused_at(gateways, "b1", "PLAIN"))

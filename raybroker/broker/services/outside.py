@@ -51,9 +51,10 @@ BrokerDoors = dict[str, tuple[str, dict[str, int]]]
 
 
 class Doors(Protocol):
-    """A function that says where the services of the other brokers are; ``inside``: for gateways."""
+    """A function that says where the services of the other brokers are; ``inside``: for gateways; ``taking``: those
+    that take new clients now."""
 
-    async def __call__(self, *, inside: bool) -> BrokerDoors: ...
+    async def __call__(self, *, inside: bool, taking: bool = False) -> BrokerDoors: ...
 
 
 AskVoucher = Callable[[str, Row], Awaitable[str]]
@@ -134,8 +135,8 @@ class Outside:
             raise SecurityError(f"there is no broker {broker!r:.140} beside this one")
         return await self._vouched(broker, args)
 
-    async def doors(self, *, inside: bool) -> BrokerDoors:
-        return await self._doors(inside=inside)
+    async def doors(self, *, inside: bool, taking: bool = False) -> BrokerDoors:
+        return await self._doors(inside=inside, taking=taking)
 
     def settings(self) -> Row:
         """Attributes of connections alone: what else is configured is nobody's business outside."""

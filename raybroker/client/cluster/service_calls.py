@@ -88,6 +88,7 @@ class ServiceCalls:
     observer  is told how control connections end; ``first`` is the one that has logged in first
     client    what the client is, for listings of connections; None: a program of this Python
     unrestricted  other connections may have its client id (ClientIdPolicy)
+    elsewhere  of a gateway's client: a service that takes no new clients lets it in, to be told where else it is taken
     """
 
     outside = True
@@ -102,6 +103,7 @@ class ServiceCalls:
         observer: Observer | None = None,
         client: str | None = None,
         unrestricted: bool = False,
+        elsewhere: bool = False,
     ) -> None:
         self.addresses = tuple(addresses)
         self._credentials = credentials
@@ -109,7 +111,7 @@ class ServiceCalls:
         self._observer = observer
         self.first: Channel | None = None
         self._home = ""
-        self._client = {"platform": client or PLATFORM}
+        self._client = {"platform": client or PLATFORM, **({"elsewhere": "true"} if elsewhere else {})}
         if client_id:  # It logs in again after an end, with the same instance.
             self._client |= {"client_id": client_id, "instance": random_bytes(INSTANCE_BYTES).hex()}
             self._client |= {"unrestricted": "true"} if unrestricted else {}
@@ -330,9 +332,13 @@ class ServiceCalls:
             self._client = before
             raise
 
+    def closed(self, broker: str) -> str:
+        """Why a broker has let this client in only to say where else it is taken; "": it may stay."""
+        return str(self._controls[broker].told.get("closed", ""))
+
     async def others_outside(self, broker: str, service: str) -> list[tuple[str, int]]:
-        """(address, port) of a service of the other brokers, as clients outside reach it."""
-        doors = await self.call(broker, "doors", True)
+        """(address, port) of a service of the other brokers that takes new clients, as clients outside reach it."""
+        doors = await self.call(broker, "taking")
         return [
             (str(host), int(ports[service]))
             for other, (host, ports) in sorted(dict(doors).items())

@@ -128,6 +128,9 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.amqp.idle_timeout_ms", "int", 60_000, "broker",
             "AMQP clients are told to send something within this time, and are closed after twice of it without a "
             "byte; 0: never.", unit="ms", low=0, high=86_400_000),
+    Setting("raybroker.amqp.redirect", "bool", True, "broker",
+            "AMQP clients of a service that takes no new ones, since it was paused or quiesced, are told of another "
+            "broker whose service does (amqp:connection:redirect) once they have logged in; false: they are refused."),
     Setting("raybroker.metrics.connections_max", "int", 512, "broker",
             "Connections of the endpoint for Prometheus.", unit="connections", low=1, high=COUNT_MAX),
     Setting("raybroker.metrics.address_connections_max", "int", 128, "broker",

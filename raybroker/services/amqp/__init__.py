@@ -8,7 +8,8 @@ connection behind :mod:`raybroker.services.gateways.gateway`; why is said there.
     session     links are attached and detached, one after another
     incoming    links on which clients send      outgoing     links on which they receive
     coordinator, transaction                     local transactions
-    messages    sections of messages             addresses    destinations as clients name them
+    link_writing  what such a link writes        messages     sections of messages
+    addresses   destinations as clients name them
     login       the mechanisms of SASL           conditions   errors of the broker as AMQP tells them
 
 What a client may ask for, beside what the protocol says:
@@ -37,6 +38,7 @@ What it does, and why:
 * What a transaction settles that is rolled back has failed, when the client has settled it; else it has it still.
 * A queue that nobody has created takes messages of 10 KiB (``imq.autocreate.destination.maxBytesPerMsg``), as in MQ:
   raise that for JMS clients that send larger ones.
-* A client is told of the other brokers of the cluster in ``failover-server-list`` of the open, as clients reach them.
+* A client is told of the other brokers of the cluster in ``failover-server-list`` of the open, as clients reach them:
+  of those that take new clients. Where its own does not, it is sent to one of them (amqp:connection:redirect).
 * Not built: deliveries of a lost link are not resumed but come again, and global transactions are refused.
 """

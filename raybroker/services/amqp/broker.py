@@ -109,7 +109,13 @@ class AmqpBroker:
     ) -> LoggedIn:
         """Raises SecurityError, and what the service answers that is paused or full."""
         return await self.gateway.log_in_as(
-            claim.credentials, peer=peer, client="AMQP 1.0", ended=ended, turn=claim.turn, certificate=certificate
+            claim.credentials,
+            peer=peer,
+            client="AMQP 1.0",
+            ended=ended,
+            turn=claim.turn,
+            certificate=certificate,
+            elsewhere=self.limits.redirects,
         )
 
     def together(self, work: Callable[[], object]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, cast
+from zlib import crc32
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.session import opening
@@ -28,6 +29,7 @@ from raybroker.model.errors import (
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
+    ServiceClosedError,
 )
 from raybroker.model.machine import Machine
 from raybroker.model.naming.names import check_client_id
@@ -41,7 +43,7 @@ from raybroker.services.amqp.session import AmqpSession
 from raybroker.services.gateways.client_server import ClientConnection, Known
 from raybroker.services.gateways.gateway import LoggedIn
 from raybroker.transport.unread import UnreadWatch
-from raybroker.wire.amqp.conditions import INVALID_FIELD
+from raybroker.wire.amqp.conditions import CONNECTION_REDIRECT, INVALID_FIELD
 from raybroker.wire.amqp.connection import ConnectionEndpoint
 from raybroker.wire.amqp.events import (
     AmqpEvent,
@@ -65,6 +67,8 @@ LOG: Final = logging.getLogger("raybroker.services")
 SOLE: Final = "sole-connection-for-container"
 OFFERED: Final = (SOLE, "DELAYED_DELIVERY", "ANONYMOUS-RELAY", "SHARED-SUBS")
 FAILED: Final = "amqp:connection-establishment-failed"
+WEB_PATH: Final = "/amqp"
+"""Where the HTTP services have AMQP over WebSocket."""
 SASL_OK: Final = 0
 SASL_AUTH: Final = 1
 SASL_SYS_TEMP: Final = 4
@@ -436,10 +440,14 @@ class AmqpConnection(ClientConnection):
         assert logged_in is not None
         own = {"product": "raybroker", "version": broker.version}
         limits = broker.limits
+        others: list[tuple[str, int]] = []
         try:
             if isinstance(logged_in, ResourceAllocationError):
                 raise logged_in
             others = await logged_in.others_at(broker.gateway.service)
+            if logged_in.closed:
+                logged_in.log_out()
+                raise ServiceClosedError(f"{logged_in.closed}; try later")
             core = await self._connect(logged_in, opened)
         except BrokerError as error:
             self._logged_in = self._working = None
@@ -447,6 +455,10 @@ class AmqpConnection(ClientConnection):
             failure = told(error)
             if isinstance(error, InvalidClientIDError):
                 failure = AmqpError(INVALID_FIELD, str(error), {Symbol("invalid-field"): Symbol("container-id")})
+            elif isinstance(error, ServiceClosedError) and others:
+                # Not all to the same one, and one client always to the same.
+                host, port = others[crc32(opened.container_id.encode()) % len(others)]
+                failure = AmqpError(CONNECTION_REDIRECT, str(error), self._server(host, port))
             engine.send_open(own["product"], offered_capabilities=_symbols(OFFERED), properties={Symbol(FAILED): True})
             engine.send_close(failure)
             self._finish()
@@ -486,8 +498,11 @@ class AmqpConnection(ClientConnection):
 
     def _server(self, host: str, port: int) -> dict[Any, Any]:
         """Another broker, as a client reads where it may go when this one is lost."""
-        scheme = "amqps" if self._broker.tls else "amqp"
+        web = self._broker.gateway.service.startswith("http")
+        scheme = f"amqp{'ws' if web else ''}{'s' if self._broker.tls else ''}"
         told = {"hostname": host, "network-host": host, "port": Int(port), "scheme": scheme}
+        if web:
+            told["path"] = WEB_PATH
         return {Symbol(key): value for key, value in told.items()}
 
     def _replay(self, early: list[AmqpEvent]) -> None:

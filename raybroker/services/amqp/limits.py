@@ -38,7 +38,7 @@ class AmqpServiceLimits(NamedTuple):
     """``wire``: of frames, channels, links and messages; ``handshake_s``: for login and open; ``unencrypted``:
     passwords are taken from other machines without TLS (raybroker.authentication.unencrypted); ``idle_s``: told to
     clients, 0: none; ``frames_bytes_max``: of all clients' messages that have not ended; ``prefetch_bytes``: of bodies
-    that wait for one client."""
+    that wait for one client; ``redirects``: clients are sent to another broker when the service takes no new ones."""
 
     wire: AmqpLimits
     handshake_s: float
@@ -48,3 +48,4 @@ class AmqpServiceLimits(NamedTuple):
     frames_bytes_max: int = 128 << 20
     prefetch_bytes: int = PREFETCH_BYTES_MAX
     bounds: Bounds = Bounds()
+    redirects: bool = True

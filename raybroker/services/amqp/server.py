@@ -71,6 +71,7 @@ def amqp_limits(config: ConfigView) -> AmqpServiceLimits:
         config["raybroker.amqp.frames_bytes_max"],
         config["raybroker.service.prefetch_bytes_max"],
         Bounds.from_config(config),
+        config["raybroker.amqp.redirect"],
     )
 
 

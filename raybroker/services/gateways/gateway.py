@@ -185,14 +185,16 @@ class Gateway:
         ended: Ended,
         turn: str | None,
         certificate: bytes | None = None,
+        elsewhere: bool = False,
     ) -> LoggedIn:
         """Log in on the gateway's loop for a client that says later what its client id is; raises as
         :meth:`connect_as`.
 
         turn         the user whose turn it is waited for; None: the login costs the broker nothing
         certificate  the client's own, which TLS has verified
+        elsewhere    a service that is not open lets it in, to be told where else it is taken: see LoggedIn.closed
         """
-        calls = self._calls(credentials, peer, None, client, ended, certificate)
+        calls = self._calls(credentials, peer, None, client, ended, certificate, elsewhere=elsewhere)
         if turn is None:
             return LoggedIn(calls, await calls.log_in(), self.io)
         async with self._turns.turn_of(turn, peer.rpartition(":")[0]):
@@ -206,6 +208,8 @@ class Gateway:
         client: str,
         ended: Ended | None,
         certificate: bytes | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> ServiceCalls:
         dialler = _Dialler(self._arrive, peer, self._guests_of, certificate)
         observer = _Observer(ended) if ended is not None else None
@@ -216,6 +220,7 @@ class Gateway:
             reach=dialler.reach,
             client=client or self.service,
             observer=observer,
+            elsewhere=elsewhere,
         )
         if observer is not None:
             observer.calls = calls
@@ -227,11 +232,15 @@ class Gateway:
 
 
 class LoggedIn:
-    """A client that has logged in at broker ``home`` and has no connection yet."""
+    """A client that has logged in at broker ``home`` and has no connection yet.
+
+    ``closed``: why its service takes no new clients, and this one only to say where else it is taken; "": it may stay.
+    """
 
     def __init__(self, calls: ServiceCalls, home: str, io: IoThread) -> None:
         self._calls = calls
         self.home = home
+        self.closed = calls.closed(home)
         self._io = io
 
     async def connect(self, client_id: str | None, *, sole: bool, bodies_bytes: int) -> ConnectionCore:
@@ -251,7 +260,7 @@ class LoggedIn:
         )
 
     async def others_at(self, service: str) -> list[tuple[str, int]]:
-        """(address, port) of a service of the other brokers, as clients outside reach it."""
+        """(address, port) of a service of the other brokers that takes new clients, as clients outside reach it."""
         return await self._calls.others_outside(self.home, service)
 
     def log_out(self) -> None:

@@ -118,9 +118,9 @@ class Backend(Protocol):
         does not answer."""
         ...
 
-    async def doors(self, *, inside: bool) -> dict[str, tuple[str, dict[str, int]]]:
+    async def doors(self, *, inside: bool, taking: bool = False) -> dict[str, tuple[str, dict[str, int]]]:
         """Broker → (address, service → port), of those that have services. ``inside``: for gateways, which reach them
-        at the addresses that they listen at."""
+        at the addresses that they listen at; ``taking``: services that take new clients now, and no others."""
         ...
 
 
@@ -429,6 +429,8 @@ class ConnectionServices:
             return self._backend.settings()
         if method == "doors":
             return await self._backend.doors(inside=control.origin.gateway and not args)
+        if method == "taking":
+            return await self._backend.doors(inside=False, taking=True)
         if method == "vouch":
             if not control.origin.gateway:
                 raise SecurityError("brokers vouch for clients of gateways; a program logs in everywhere itself")

@@ -33,7 +33,7 @@ from raybroker.services.listening.accepting import accepting, ended, exactly, fi
 from raybroker.services.listening.arrivals import ITSELF, MAKES_ROOM, PAUSED, RUNNING, Arrivals, Origin
 from raybroker.services.listening.bounds import Bounds
 from raybroker.services.listening.service_security import ServiceSecurity
-from raybroker.services.native.control import Control
+from raybroker.services.native.control import ELSEWHERE, ONLY_ELSEWHERE, Control
 from raybroker.system.supervision import Supervisor
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 
@@ -239,10 +239,15 @@ class ServiceListener:
 
     # ---- the Door of control connections -------------------------------------------------------------------------
 
+    @property
+    def _closed(self) -> str:
+        """Why no new clients are taken; "" when they are."""
+        return "" if self.state == RUNNING else f"service {self.name} of broker {self._services.broker} is {self.state}"
+
     def _require_open(self, control: Control) -> None:
         services, address = self._services, control.peer.rpartition(":")[0]
-        if self.state != RUNNING:
-            raise ServiceClosedError(f"service {self.name} of broker {services.broker} is {self.state}; try later")
+        if self._closed and not (control.origin.gateway and ELSEWHERE in control.client):
+            raise ServiceClosedError(f"{self._closed}; try later")
         if len(self.clients) >= self.clients_max:
             raise ResourceAllocationError(
                 f"service {self.name} has {self.clients_max} clients, half of imq.{self.name}.max_threads; close some"
@@ -285,18 +290,25 @@ class ServiceListener:
             self.clients.add(control)
         if identity.until_s is not None:
             control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))
-        LOG.info("[B1065] user %r connected to service %s from %s", user.name, self.name, control.peer)
+        closed = self._closed
+        if closed:
+            control.client[ELSEWHERE] = ONLY_ELSEWHERE
+        else:
+            LOG.info("[B1065] user %r connected to service %s from %s", user.name, self.name, control.peer)
         self._audit("login", control)
         return {
             "broker": services.broker,
             "kind": self.kind,
             "connection": control.id,
+            "closed": closed,
             **await services.told(inside=control.origin.gateway),
         }
 
     async def answer_client(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":
             return await self._ask_admin(control, method, args)
+        if control.client.get(ELSEWHERE) == ONLY_ELSEWHERE and method != "taking":
+            raise ServiceClosedError(f"{self._closed or 'the service was closed'}; log in again")
         try:
             return await self._services.answer_client(self.name, control, method, args)
         except SecurityError as error:

@@ -350,4 +350,9 @@ class Control:
         self.link.close()
 
 
-_TOLD: Final = frozenset({"client_id", "platform", "instance", "unrestricted"})
+ELSEWHERE: Final = "elsewhere"
+"""What a gateway's client says of itself that can be told where else it is taken: a service that takes no new clients
+lets it in to ask that, and nothing else."""
+ONLY_ELSEWHERE: Final = "only"
+"""It was let in for that."""
+_TOLD: Final = frozenset({"client_id", "platform", "instance", "unrestricted", ELSEWHERE})

@@ -25,6 +25,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
 )
 from raybroker.model.naming.names import check_destination_name
+from raybroker.services.amqp.connection import WEB_PATH
 from raybroker.services.gateways.client_server import ClientServer
 from raybroker.services.rest import models
 from raybroker.services.rest.long_poll import LongPoll
@@ -52,7 +53,7 @@ NATIVE: Final = "/native"
 """Where the native protocol goes over WebSocket."""
 AMQP: Final = "amqp"
 """The subprotocol of AMQP over WebSocket, as its standard has it."""
-AMQP_PATHS: Final = ("/amqp", "/")
+AMQP_PATHS: Final = (WEB_PATH, "/")
 """Where it goes: clients that are given no path ask for the root."""
 
 
