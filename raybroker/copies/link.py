@@ -155,7 +155,6 @@ class CopyLink:
         self._unsent = 0
         self._encryption = None if tls is None else _Encryption(tls)
         self._frames = _FrameBuffer()
-        self._came = memoryview(bytearray(RECEIVE_BYTES))
 
     @property
     def unsent_bytes(self) -> int:
@@ -225,7 +224,7 @@ class CopyLink:
         """Read what has come."""
         rest = self._frames.rest() if self._encryption is None else None
         try:
-            nbytes = self.socket.recv_into(self._came if rest is None else rest)
+            nbytes = self.socket.recv_into(self._frames.came if rest is None else rest)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -248,7 +247,7 @@ class CopyLink:
 
     def _received(self, nbytes: int) -> list[tuple[int, memoryview]]:
         """Frames that have come with so many bytes."""
-        data: Buffer = self._came[:nbytes]
+        data: Buffer = self._frames.came[:nbytes]
         if self._encryption is not None:
             with self._lock:
                 data, out = self._encryption.decrypt(bytes(data))
@@ -313,9 +312,11 @@ class CopyLink:
 
 
 class _FrameBuffer:
-    """Makes frames of bytes; each has memory of its own, because entries are kept."""
+    """Makes frames of bytes; each has memory of its own, because entries are kept.  ``came``: for bytes of which it is
+    not known yet where they belong."""
 
     def __init__(self) -> None:
+        self.came = memoryview(bytearray(RECEIVE_BYTES))
         self._head = bytearray()
         self._kind = self._have = 0
         self._payload: bytearray | None = None

@@ -182,7 +182,8 @@ class DataPlane(threading.Thread):
                 process=HostProcess(self._failed, self.process_of_its_own, self._state, self._metrics, self._life),
             )
             with advised(self._damaged_files):
-                await self.service.start(threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal))
+                on_disk = isinstance(store, Journal | ReplicatedStore)  # Where a commit may be as quick as its sync.
+                await self.service.start(threaded=not isinstance(store, MemoryStore), inline=on_disk)
             for line in store.notices() if isinstance(store, Journal) else ():
                 log.warning("host %s: %s", self.spec.key, line)
             self.address = await self.service.listen(

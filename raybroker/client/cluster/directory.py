@@ -33,6 +33,12 @@ class DestinationPlace:
     broker: str = ""
     traits: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def member(self) -> str:
+        """The broker whose member this is, to find it again by; "" where there is only one, and where the log has
+        copies, of which another broker's may lead then."""
+        return "" if LED_BY in self.traits else self.broker
+
 
 class KnownBroker(NamedTuple):
     """One broker of the cluster. ``state``: UP, SUSPECT or DOWN; ``coordinator``: it keeps the order of consumers;

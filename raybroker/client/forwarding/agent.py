@@ -32,7 +32,7 @@ from raybroker.client.destinations import Queue
 from raybroker.client.producer.bodies.raw_send import put_messages
 from raybroker.client.session.branch import Transaction
 from raybroker.client.session.transaction import UNKNOWN, Acks, GiveBack, SessionTransactions, broadcast
-from raybroker.client.session.xa import Xa
+from raybroker.client.session.xa import Xa, XaTransactions
 from raybroker.model.definitions.forwarding import ALWAYS_FORWARD, AT_MOST_ONCE, EXACTLY_ONCE, LOG, REDIRECT, Forwarding
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.naming.xid import Xid
@@ -180,6 +180,9 @@ class ForwardingAgent:
         self._producer = self._far.producer(self.definition.target)
         if exactly:
             self._xa = self._far.xa
+            branches = self._far._core.transactions
+            assert isinstance(branches, XaTransactions)
+            branches.only_at = Queue(self.definition.target)
             self._recover()
 
     def _leave(self) -> None:
@@ -342,7 +345,7 @@ class ForwardingAgent:
         """The branch for the transaction of that key, another one at each attempt; with the broker that decides."""
         consumers = self._session._core.consumers
         place = next((c.place for c in consumers if c.consumed and c.place is not None), None)
-        broker = place[0].place.broker if place is not None else ""
+        broker = place[0].place.member if place is not None else ""
         return Xid(FORMAT_ID, self._tag + key, token(ATTEMPT_BYTES) + broker.encode())
 
     def _prepare(self, xid: Xid, batch: list[Message]) -> None:

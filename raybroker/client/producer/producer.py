@@ -17,7 +17,6 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any, cast
 
-from raybroker.client.cluster.directory import LED_BY
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.endpoint import Endpoint
@@ -489,7 +488,7 @@ class ProducerCore(Endpoint):
         with self._lock:
             self._channel, self._handle = channel, handle
             # A log that has copies is the same one at whichever broker, and knows what it has.
-            self._state.send_again("" if LED_BY in channel.place.traits else channel.place.broker)
+            self._state.send_again(channel.place.member)
             self._state.credit = int(answer.get("credit", 0))
             if answer.get("gate"):
                 self._room.gate(str(answer["gate"]))

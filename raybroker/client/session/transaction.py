@@ -277,7 +277,7 @@ class SessionTransactions:
             ) from None
         except ConnectionLostError as error:
             coordinator = transaction.seats[channel]
-            connection, broker = self._connection, channel.place.broker
+            connection, broker = self._connection, channel.place.member
             state = await outcome_of(connection, coordinator, broker, transaction.key, error)
         if state != "committed":
             raise TransactionRolledBackError(

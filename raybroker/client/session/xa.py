@@ -34,6 +34,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from raybroker.client.cluster.directory import LED_BY
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
@@ -98,6 +99,8 @@ class XaTransactions(SessionTransactions):
     def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
         super().__init__(connection, handed, give_back)
         self.branches = self._connection.kept.branches
+        self.only_at: Destination | None = None
+        """The one destination that branches of this manager are at, where it uses no other one."""
         self._leave()
 
     def next_one(self) -> Transaction | None:
@@ -299,7 +302,7 @@ class XaTransactions(SessionTransactions):
         for channel, coordinator in list(branch.hosts.items()):
 
             async def decide(channel: Channel = channel, coordinator: Destination = coordinator) -> None:
-                broker = channel.place.broker or None
+                broker = channel.place.member or None
                 there = channel if not channel.lost else await connection.channels.channel_to(coordinator, broker)
                 answer = await there.call("txn_decide", args)
                 branch.heuristic.append((answer or {}).get("heuristic"))
@@ -342,10 +345,15 @@ class XaTransactions(SessionTransactions):
     async def _recoverable(self) -> list[dict[str, Any]]:
         """Rows of the branches that wait for their manager: prepared, or with a heuristic outcome.
 
-        Raises ConnectionLostError when a host cannot be asked: its branches would seem to be settled.
+        Raises ConnectionLostError when a host cannot be asked that may have some: they would seem to be settled.
         """
-        rows: list[dict[str, Any]] = await self._connection.directory.admin("list_transactions", {})
+        directory, at = self._connection.directory, self.only_at
+        rows: list[dict[str, Any]] = await directory.admin("list_transactions", {})
         missing = sorted(getattr(rows, "missing", ()))
+        if missing and at is not None:
+            place = await directory.locate(at.kind, at.name, False)
+            if LED_BY in place.traits:  # What has its log has all of it, wherever it was before.
+                missing = [name for name in missing if name in (place.broker, place.key.partition("@")[0])]
         if missing:
             raise ConnectionLostError(f"the branches of {', '.join(missing)} cannot be asked for now; try again")
         waiting = {BranchState.PREPARED, *HEURISTIC}

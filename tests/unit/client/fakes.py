@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from raybroker.client.cluster.directory import DestinationPlace
+from raybroker.client.cluster.directory import LED_BY, DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
@@ -146,7 +146,10 @@ class ScriptedHost:
 
 
 class ScriptedDirectory:
-    """Destinations whose name starts with a host's key are there; everything else is on the first host."""
+    """Destinations whose name starts with a host's key are there; everything else is on the first host.
+
+    ``led_by``: the broker that leads the one log of all; ``located``: which broker's member was asked for, each time.
+    """
 
     collocated = False
 
@@ -155,11 +158,15 @@ class ScriptedDirectory:
         self.home = ""
         self.asked: list[tuple[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
+        self.led_by = ""
+        self.located: list[str | None] = []
 
     async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
         self.asked.append(("locate", (kind, name, create)))
+        self.located.append(broker)
         host = next((h for h in self.hosts if name.startswith(h.key)), self.hosts[0])
-        return DestinationPlace(f"{host.key}@127.0.0.1:1", TOKEN, host.dial)
+        traits = {LED_BY: self.led_by} if self.led_by else {}
+        return DestinationPlace(f"{host.key}@127.0.0.1:1", TOKEN, host.dial, self.led_by, traits)
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         self.asked.append((verb, args))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.destinations import Queue
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session import xa
 from raybroker.errors import (
@@ -299,6 +300,46 @@ def test_branches_of_a_host_that_cannot_be_asked_do_not_seem_to_be_settled() -> 
         for call in (found.commit_branch(A, False), found.rollback_branch(A), found.recover(), found.forget_branch(A)):
             with pytest.raises(ConnectionLostError, match="b1/h2"):
                 await call
+
+    run(work)
+
+
+def test_a_log_with_copies_is_decided_wherever_it_is_led_then() -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        scripted.directory.led_by = "b1"
+        session = scripted.session("transacted", transactions=xa.XaTransactions)
+        found = session.transactions
+        assert isinstance(found, xa.XaTransactions)
+        producer = await scripted.producer(session)
+        await found.start_branch(A, xa.TMNOFLAGS)
+        send(producer, b"x")
+        await turns()
+        await found.end_branch(A, xa.TMSUCCESS)
+        assert await found.prepare(A) == xa.XA_OK
+        scripted.directory.led_by = "b2"
+        scripted.host.link.abort()
+        while not producer.attached:
+            await turns()
+        await found.commit_branch(A, False)
+        assert set(scripted.directory.located) == {None}
+
+    run(work)
+
+
+def test_only_the_one_that_leads_has_branches_at_a_log_with_copies() -> None:
+    async def work() -> None:
+        scripted, found, _ = await resource()
+        found.only_at = Queue("q")
+        scripted.directory.rows = Listing((), {"b1": "it is DOWN"})
+        with pytest.raises(ConnectionLostError, match="b1"):
+            await found.recover()
+        scripted.directory.led_by = "b2"
+        assert await found.recover() == []
+        for silent in ("b2", scripted.host.key):
+            scripted.directory.rows = Listing((), {"b1": "it is DOWN", silent: "it restarts"})
+            with pytest.raises(ConnectionLostError, match=silent):
+                await found.recover()
 
     run(work)
 
