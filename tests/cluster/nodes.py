@@ -67,6 +67,11 @@ class Nodes:
         """End the raylet alone: what it started notices that by itself, after a while."""
         self._remove(node)
 
+    def kill_gcs(self) -> None:
+        """End Ray's global control store, which has no memory here: nodes that miss it end by themselves."""
+        (process,) = self._cluster.head_node.all_processes["gcs_server"]
+        process.process.kill()
+
     def _remove(self, node: str) -> None:
         found = self._find(node)
         self._nodes.remove(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from raybroker.actors.stores.store_tables import StoreManager
 from raybroker.config import Config
 from raybroker.errors import BrokerError
 from raybroker.verify.display import VerifyDisplay
-from raybroker.verify.plan import VerifyPlan, copied
+from raybroker.verify.faults import NODE_KILLED
+from raybroker.verify.plan import FAULTS, VerifyPlan, copied
 from raybroker.verify.report import RunVerdict
 from raybroker.verify.run import run_verify
 from tests.cluster import rays
@@ -79,6 +81,18 @@ def test_queues_with_copies_lose_nothing_with_a_node(nodes: Nodes, tmp_path: Pat
     assert (fault.kind, fault.silent) == ("kill-node", 0)
     assert fault.back_s is not None
     assert max(fault.confirmed_s) < GOAL_S
+
+
+def test_queues_with_copies_keep_their_promises_under_all_faults_that_end(nodes: Nodes, tmp_path: Path) -> None:
+    kinds = tuple(kind for kind in FAULTS if kind != NODE_KILLED)
+    plan = replace(plan_of("tried", 120.0, kinds, **copied(3)), transactions=True, duration_seconds=100.0)
+    with rb.start("tried", brokers=3, config=rays.small_store(tmp_path)):
+        report = run_verify(plan, VerifyDisplay())
+    print("\n".join(report.lines()))
+    assert report.verdict is RunVerdict.PASSED, report.lines()
+    done = [fault.kind for fault in report.faults]
+    assert len(set(done[: len(kinds)])) == len(done[: len(kinds)]) >= 4, "one after the other, and none twice"
+    assert all(fault.back_s is not None for fault in report.faults)
 
 
 def test_what_a_lost_node_has_alone_is_no_verdict_and_no_loss(nodes: Nodes, tmp_path: Path) -> None:
