@@ -163,6 +163,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/amqp/client.py": (law("client"), "AMQP is carried out with the handles of the client"),
     "raybroker/services/amqp/connection.py": (law("client"), "an AMQP client has a connection of the client"),
     "raybroker/services/amqp/incoming.py": (law("client"), "a link on which clients send is a producer"),
+    "raybroker/services/amqp/link_writing.py": (law("client"), "what a link writes are messages of a consumer"),
     "raybroker/services/amqp/login.py": (law("client"), "a login is one of the client"),
     "raybroker/services/amqp/messages.py": (law("client"), "messages are those of the client"),
     "raybroker/services/amqp/outgoing.py": (law("client"), "a link on which clients receive is a consumer"),

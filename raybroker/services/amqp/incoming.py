@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from raybroker.client.destinations import Destination
-from raybroker.client.options import MessageOptions
 from raybroker.client.producer.at_once import HandleWaiter
 from raybroker.client.producer.members.unnamed import AnyProducer
+from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import CommonOptions
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.services.amqp.addresses import destination_at
@@ -40,6 +40,15 @@ class _WaitingMessage(NamedTuple):
     transaction: AmqpTransaction | None
 
 
+class _LatestOptions(NamedTuple):
+    """What came of the options of the last message: the next one has the same, nearly always. ``of``: its producer."""
+
+    of: Shared
+    options: dict[str, Any]
+    header: bytes
+    shared: Shared
+
+
 class IncomingLink:
     """``destination``: where all its messages go, None: each names its own; ``producer``: opened for it; ``temporary``:
     the destination lives as long as the link."""
@@ -59,6 +68,7 @@ class IncomingLink:
         self._client = client
         self._producer = producer
         self._options = CommonOptions()
+        self._latest: _LatestOptions | None = None
         self._unstored = 0
         self._waiting: deque[_WaitingMessage] = deque()
         self._working: asyncio.Task[Any] | None = None
@@ -110,8 +120,12 @@ class IncomingLink:
             producer = self._known(message, transaction)
         if producer is None:
             return False
-        shared = self._client.shared if transaction is None else transaction.producer.shared
-        header, shared = self._options.find(shared, None, cast("MessageOptions", message.options))
+        common = self._client.shared if transaction is None else transaction.producer.shared
+        known = self._latest
+        if known is None or known.of is not common or known.options != message.options:
+            options: Any = message.options
+            known = self._latest = _LatestOptions(common, message.options, *self._options.find(common, None, options))
+        header, shared = known.header, known.shared
         if message.fields is not None:
             header = fields_header(message.fields)
         if transaction is not None:

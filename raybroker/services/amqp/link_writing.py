@@ -10,10 +10,10 @@ from raybroker.client.consumer.message import EncodedMessage, Message, drop_all,
 from raybroker.client.destinations import Destination
 from raybroker.client.session.session import ACKNOWLEDGE, settle_many
 from raybroker.model.errors import MessageFormatError
-from raybroker.services.amqp.client import AmqpClient
 from raybroker.services.amqp.conditions import LOG
 from raybroker.services.amqp.limits import BATCH_BYTES
 from raybroker.services.amqp.messages import MessageWriter, inflated_bytes
+from raybroker.services.amqp.output import AmqpOutput
 from raybroker.services.gateways.answers import SMALL_BYTES
 from raybroker.wire.amqp.links import SendingLink
 
@@ -22,16 +22,28 @@ REJECT: Final = "reject"
 
 
 class LinkWriting:
-    """``destination``: where the messages are from; ``browses``: nothing is settled.
+    """``destination``: where the messages are from; ``now_ms()``: the clock of its broker; ``transfers``: counts what
+    is sent; ``browses``: nothing is settled.
 
     unsettled  delivery → message, of those that the client has to settle
     large      a message that was taken, and is sent once there is room for it
     """
 
-    def __init__(self, client: AmqpClient, link: SendingLink, destination: Destination, *, browses: bool) -> None:
+    def __init__(
+        self,
+        link: SendingLink,
+        destination: Destination,
+        output: AmqpOutput,
+        now_ms: Callable[[], int],
+        transfers: dict[str, int],
+        *,
+        browses: bool,
+    ) -> None:
         self.unsettled: dict[int, Message] = {}
         self.large: Message | None = None
-        self._client = client
+        self._output = output
+        self._now_ms = now_ms
+        self._transfers = transfers
         self._link = link
         self._browses = browses
         self._writer = MessageWriter(destination.name, destination.kind)
@@ -42,17 +54,17 @@ class LinkWriting:
     async def send_some(self, take: Callable[[], Message | None], most: Callable[[], int]) -> int:
         """Send what is here and may be sent, up to a batch; how many. A large message is a batch of its own, and waits
         until there is room for it."""
-        output = self._client.output
+        output = self._output
         await self._written()
         count = self.send_small(take, most()) if self.large is None else 0
         if not count and self.large is not None:
             large = encoded(self.large)
             async with output.answers.room(output.user, inflated_bytes(large)):
-                self._send(self.large, large, self._client.now_ms())
+                self._send(self.large, large, self._now_ms())
                 self.large = None
                 await self._written()
             count = 1
-            self._client.counts.transfers["out"] += 1
+            self._transfers["out"] += 1
         elif count:
             await self._written()
         return count
@@ -60,7 +72,7 @@ class LinkWriting:
     def send_small(self, take: Callable[[], Message | None], most: int) -> int:
         """Send what is here and may be sent, up to a batch or a large message; how many."""
         link = self._link
-        count, size, now_ms = 0, 0, self._client.now_ms()
+        count, size, now_ms = 0, 0, self._now_ms()
         # One delivery may wait for the window of the session: the engine tells when it has left.
         while count < most and size < BATCH_BYTES and not link.lane.waiting and (message := take()) is not None:
             kept = encoded(message)
@@ -71,13 +83,13 @@ class LinkWriting:
             size += nbytes + 64
             count += 1
             self._send(message, kept, now_ms)
-        self._client.counts.transfers["out"] += count
+        self._transfers["out"] += count
         return count
 
     async def _written(self) -> None:
         """Everything that was sent has left. Raises ConnectionLostError."""
-        self._client.output.flush()
-        await self._client.output.flushed()
+        self._output.flush()
+        await self._output.flushed()
         self.settle_presettled()
 
     def settle_presettled(self) -> None:

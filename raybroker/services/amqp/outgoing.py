@@ -95,7 +95,9 @@ class OutgoingLink:
         self._close_session = close_session
         self._share = share
         self._temporary = temporary
-        self._writing = LinkWriting(client, link, destination, browses=isinstance(consumer, AmqpBrowser))
+        browses = isinstance(consumer, AmqpBrowser)
+        transfers = client.counts.transfers
+        self._writing = LinkWriting(link, destination, client.output, client.now_ms, transfers, browses=browses)
         self._wake = asyncio.Event()
         self._rests = False
         """The task waits for messages, which may be sent without it."""

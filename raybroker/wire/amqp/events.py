@@ -81,7 +81,8 @@ class DeliveryAborted(NamedTuple):
 
 class DispositionReceived(NamedTuple):
     """The peer tells a state of deliveries of one link; ``state`` None: none was told, and the default outcome holds.
-    A range over deliveries of several links is told link by link.
+    A range over deliveries of several links is told link by link. Dispositions that accept and settle deliveries of one
+    link, with nothing else between, are told as one.
 
     Those that it has not ``settled`` stay unsettled until this side settles them.
     """

@@ -34,6 +34,7 @@ from raybroker.wire.amqp.events import (
 from raybroker.wire.amqp.links import TAG_BYTES_MAX, LinkEndpoint, ReceivingLink, SendingLink, Unsettled
 from raybroker.wire.amqp.performatives import (
     U32,
+    AmqpAccepted,
     AmqpAttach,
     AmqpDetach,
     AmqpDisposition,
@@ -198,8 +199,19 @@ def received_disposition(session: SessionEndpoint, disposition: AmqpDisposition,
             events.append(DispositionReceived(found[-1].link, found, state, settled))
             found = []
         found.append(one)
-    if found:
-        events.append(_new(DispositionReceived, (found[-1].link, found, state, settled)))
+    if not found:
+        return
+    # Receivers that accept message by message are told of in one event: what comes of it costs as one.
+    before = events[-1] if settled and type(state) is AmqpAccepted and events else None
+    if (
+        type(before) is DispositionReceived
+        and before.link is found[0].link
+        and before.settled
+        and type(before.state) is AmqpAccepted
+    ):
+        before.deliveries.extend(found)
+    else:
+        events.append(_new(DispositionReceived, (found[0].link, found, state, settled)))
 
 
 def received_attach(session: SessionEndpoint, attach: AmqpAttach, events: list[AmqpEvent]) -> None:

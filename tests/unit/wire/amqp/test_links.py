@@ -523,6 +523,35 @@ def test_one_disposition_over_several_links_is_told_link_by_link() -> None:
     assert pair.server.receive_data(frame(AmqpDisposition(True, 0, 3, True, ACCEPTED))) == []
 
 
+def test_deliveries_that_are_accepted_one_by_one_are_told_of_together() -> None:
+    """Up to another outcome, another link, or what is not settled."""
+    pair = Pair().opened()
+    ours, _ = pair.session()
+    one, first = pair.outgoing(ours)
+    two, second = pair.outgoing(ours)
+    one.grant(9)
+    two.grant(9)
+    pair.talk()
+    for context, link in enumerate([first, first, first, first, first, second, first, first]):
+        link.send([b"m"], context)
+    pair.talk()
+    rejected = AmqpModified(True)
+    states = [ACCEPTED, ACCEPTED, rejected, rejected, ACCEPTED, ACCEPTED, ACCEPTED, ACCEPTED]
+    frames = [frame(AmqpDisposition(True, at, None, at < 7, state)) for at, state in enumerate(states)]
+    events = pair.server.receive_data(b"".join(frames))
+    told = [event for event in events if isinstance(event, DispositionReceived)]
+    assert [([one.context for one in event.deliveries], event.link, event.settled) for event in told] == [
+        ([0, 1], first, True),
+        ([2], first, True),
+        ([3], first, True),
+        ([4], first, True),
+        ([5], second, True),
+        ([6], first, True),
+        ([7], first, False),
+    ]
+    assert events == told
+
+
 def test_a_receiver_that_settles_second() -> None:
     """It tells a state, the sender settles, and only then it forgets the delivery."""
     pair = Pair().opened()
