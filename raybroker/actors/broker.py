@@ -321,6 +321,11 @@ class BrokerShell:
         await self._ready()
         await self._cluster.placing.run(lambda: int(self._config["raybroker.replicas.replace_after"]))
 
+    async def _move_members(self) -> None:
+        """Move members of destinations that get copies."""
+        await self._ready()
+        await self._cluster.moves.run()
+
     def _tenure_loops(self) -> tuple[tuple[str, Run], ...]:
         tenure = self._tenure
         return (
@@ -333,6 +338,7 @@ class BrokerShell:
         loops.attempt("bootstrap", self._bootstrap)
         loops.attempt("copies", self._run_copies)  # It returns where there are none.
         loops.attempt("lost copies", self._replace_copies)
+        loops.attempt("moves into copies", self._move_members)
         loops.attempt("connection services", self._services.run)
         loops.once("signs of life", self._signs.open(self._spec.config["raybroker.data.ports"]))
 

@@ -72,8 +72,12 @@ class BrokerVerbs:
         what it has stored. That happens by itself; this is an operator's last word, for a broker that was stopped, or
         whose takeover has failed. Answers at once, and :meth:`list_brokers` shows later what came of it.
 
+        Where brokers keep copies of queues (replicas) another copy leads what a lost one has led, and that needs no
+        word either: with it nobody waits for the time that is between two changes of leader. The answer has
+        ``destinations``: those that nobody led.
+
         Raises IllegalStateError for a broker that lives, and NotSupportedError where brokers share no store
-        (imq.cluster.ha).
+        (imq.cluster.ha) and nothing of the broker has copies.
         """
 
     @verb(By.CLUSTER, always=True)

@@ -72,6 +72,8 @@ def of_copies(of: str, shown: Mapping[str, Any]) -> list[Row]:
         return [row("copies", of, Grade.CRITICAL, f"no copy leads: {why}")]
     if waits := waiting_text(shown):
         return [row("copies", of, Grade.CRITICAL, waits)]
+    if changing := shown.get("changing"):
+        return [row("copies", of, Grade.WARNING, f"its copies change: {'; '.join(changing)}")]
     faults = [text for one in shown["copies"] if (text := _fault(one))]
     if faults:
         return [row("copies", of, Grade.WARNING, "; ".join(faults))]

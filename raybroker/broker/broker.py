@@ -108,7 +108,7 @@ class OtherBrokers(NamedTuple):
     pauses        gives what of a destination is paused, until when, as the configuration change record has it
     stored        gives what the store that brokers share has of this one
     copied        whether the log of a destination has copies at several brokers
-    replication   what is shown of those
+    replication   what is shown of those, in fields of the destination's row
     """
 
     host: Callable[[str], HostElsewhere | None] = nowhere

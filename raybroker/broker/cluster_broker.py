@@ -32,6 +32,8 @@ from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.cluster.takeovers import StoreWatch
 from raybroker.broker.copies.copied_logs import CopiedLogs
 from raybroker.broker.copies.copy_port import CopyMaker
+from raybroker.broker.copies.lost_leaders import LostLeaders
+from raybroker.broker.copies.member_moves import MOVED, MemberMoves
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
@@ -133,9 +135,9 @@ class ClusterBroker:
         def agreed() -> RecordState:
             return clustering.member.agreed
 
-        copies = CopiedLogs(
-            local.name, agreed, self._propose, peers, maker, local.placement, MeasuredTime(SystemClock()).now_ms
-        )
+        now_ms = MeasuredTime(SystemClock()).now_ms
+        copies = CopiedLogs(local.name, agreed, self._propose, peers, maker, local.placement, now_ms)
+        moves = MemberMoves(local.placement, copies, brokers, self._propose, now_ms)
         placing = Placing(copies, brokers, agreed, self._propose)
         self._destinations = RecordedDestinations(
             local.registry,
@@ -144,7 +146,7 @@ class ClusterBroker:
             local.policies,
             brokers,
             self._spread,
-            RecordedWays(agreed, self._propose, copies, placing),
+            RecordedWays(agreed, self._propose, copies, placing, moves),
         )
         self._subscriptions = RecordedSubscriptions(
             local, self._destinations.is_local, brokers, self._spread, agreed, self._propose
@@ -181,7 +183,7 @@ class ClusterBroker:
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
             ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end_connections),
-            taking,
+            store or LostLeaders(brokers, agreed),
             draining,
         )
         self.forwarding = MemberForwarding(local.name, local.registry, peers, brokers.live)
@@ -227,6 +229,11 @@ class ClusterBroker:
         return self._destinations.placing
 
     @property
+    def moves(self) -> MemberMoves:
+        """What moves into them."""
+        return self._destinations.moves
+
+    @property
     def coordinator(self) -> str:
         return self._brokers.coordinator
 
@@ -264,7 +271,9 @@ class ClusterBroker:
         """
         self.clustering.require_open()
         if (placed := self.copies.placed((kind, name))) is not None:
-            return await self._locate_led(placed)
+            if placed.opened:
+                return await self._locate_led(placed)
+            self.moves.require_open(placed)
         if guest and self._destinations.is_local(kind, name):
             raise LocalDestinationError(
                 f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly)"
@@ -285,7 +294,7 @@ class ClusterBroker:
     async def forward(self, type: str, name: str, block: bytes) -> None:
         """Put what a host has for a destination of another host there, wherever it is led; see Broker.forward."""
         placed = self.copies.placed((type, name))
-        if placed is not None and (leader := await self.copies.leader_of(placed)) != self.name:
+        if placed is not None and placed.opened and (leader := await self.copies.leader_of(placed)) != self.name:
             args = {"type": type, "name": name, "block": block}
             await self._peers.call_broker(leader, "import", args, timeout_s=PEER_TIMEOUT_S)
         else:
@@ -399,6 +408,7 @@ class ClusterBroker:
             TAKEN: local.services.client_ids.is_taken,
             LIST: self._clients,
             END: local.services.end_connections,
+            MOVED: self.moves.moved_members,
             **self.copies.methods(),
         }
         handler = methods.get(method)
@@ -559,7 +569,10 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
         return cluster().copies.placed(key) is not None
 
     def replication(key: Key) -> Row:
-        return cluster().copies.replication_row(key)
+        placed = cluster().copies.placed(key)
+        copies = cluster().copies.replication_row(key)
+        moving = [] if placed is None else cluster().moves.shown(placed)
+        return {**({"replication": copies} if copies else {}), **({"moving": moving} if moving else {})}
 
     return OtherBrokers(
         lambda key: cluster().host_elsewhere(key),

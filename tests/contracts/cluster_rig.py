@@ -19,11 +19,12 @@ from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster.path_service import PathService
 from raybroker.broker.cluster_broker import ClusterBroker, others_in
+from raybroker.broker.copies.copy_port import CopyMaker
 from raybroker.broker.definitions.named import Saved as SavedDefinitions
 from raybroker.broker.services.auditing import audit_of
 from raybroker.client.blocking.handles import Connection, XaConnection
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
-from raybroker.client.cluster.directory import DestinationPlace
+from raybroker.client.cluster.directory import LED_BY, DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.io.io_thread import IoThread
 from raybroker.cluster.member import Member
@@ -31,8 +32,10 @@ from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import BrokerPlan, plan_of
 from raybroker.config.live import LiveConfig, Saved
+from raybroker.hosting.host_port import HostPort
 from raybroker.hosting.host_service import HostBroker, HostService, HostStorage
 from raybroker.model.errors import BrokerGoneError
+from raybroker.services.native.native import NativeService
 from raybroker.store.journal import Journal
 from raybroker.store.record import RecordFile
 from raybroker.system import entropy
@@ -65,6 +68,8 @@ class RigBroker:
         self._gone = False
         self._asked: set[asyncio.Task[Any]] = set()
         """Calls that are not answered yet."""
+        self.maker: CopyMaker | None = None
+        """Makes copies of logs, where there are any."""
         self.host: HostService
         self.cluster: ClusterBroker
         self.config: LiveConfig
@@ -76,12 +81,6 @@ class RigBroker:
         directory = rig.directory / self.name
         self.host = host = host or await self._make_host(directory, clock)
         self.token = host.service.token
-
-        async def make_host(hosting: str) -> HostService:
-            return host
-
-        async def drop_host(dropped: object) -> None:
-            """The host stays."""
 
         async def save(field: str, saved: Any) -> None:
             kept: dict[str, dict[str, Any]] = {
@@ -95,7 +94,7 @@ class RigBroker:
 
         self.local = Broker(
             config,
-            BrokerHosts(make_host, drop_host),
+            BrokerHosts(self.host_of, self.drop_host),
             BrokerKept(
                 rig.templates.get(self.name, {}), rig.quotas.get(self.name, {}), rig.policies.get(self.name, {}), save
             ),
@@ -115,7 +114,9 @@ class RigBroker:
         )
         applying = self.local.applying(self._take_brokers)
         clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt, table=table)
-        self.cluster = ClusterBroker(self.local, clustering, RigPeers(rig, self.name), rig.paths, dict)
+        self.cluster = ClusterBroker(
+            self.local, clustering, RigPeers(rig, self.name), rig.paths, dict, maker=self.maker
+        )
         await self.local.placement.adopt(host)
         await self.local.placement.ready()
         clustering.start()
@@ -133,10 +134,19 @@ class RigBroker:
         )
         await self.services.run()
 
-    async def _make_host(self, directory: Path, clock: SystemClock) -> HostService:
+    async def host_of(self, hosting: str) -> HostPort:
+        """The one host, whatever kind is asked for."""
+        return self.host
+
+    async def drop_host(self, host: HostPort) -> None:
+        """The host stays."""
+
+    async def _make_host(
+        self, directory: Path, clock: SystemClock, name: str = "h1", hosting: str = "shared"
+    ) -> HostService:
         rig, config = self.rig, self.config
         journal = Journal(
-            directory / "h1",
+            directory / name,
             sync=False,
             segment_bytes=config["raybroker.store.segment_bytes"],
             monotonic_ns=clock.monotonic_ns,
@@ -147,7 +157,8 @@ class RigBroker:
             clock,
             config,
             token=self.token,
-            key=f"{self.name}/h1",
+            key=f"{self.name}/{name}",
+            hosting=hosting,
             broker=HostBroker(
                 self.name,
                 self._forgotten,
@@ -286,7 +297,7 @@ class RigCalls:
         cluster = target.cluster
         if method == "locate":
             host, traits = await cluster.locate(*args)
-            return host.key, broker, target, traits
+            return host, str(traits.get(LED_BY, broker)), target, traits
         if method == "subscribe":
             return await cluster.subscribe(**args[0])
         if method == "settings":
@@ -301,9 +312,14 @@ class RigCalls:
         return ""
 
     def place(self, found: Sequence[Any]) -> DestinationPlace:
-        key, broker, target, traits = found
+        host, broker, target, traits = found
+        service = host.service
         return DestinationPlace(
-            f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker, traits
+            f"{host.key}@{id(target)}",
+            service.token,
+            lambda factory: self._dial(target, service, factory),
+            broker,
+            traits,
         )
 
     outside = False
@@ -314,11 +330,11 @@ class RigCalls:
     def close(self) -> None:
         """Brokers keep nothing for who asks them."""
 
-    async def _dial(self, broker: str, target: RigBroker, factory: Callable[[], Link]) -> object:
-        if self._rig.reachable("", broker) is not target:
-            raise OSError(f"nobody listens for {broker}")
+    async def _dial(self, target: RigBroker, service: NativeService, factory: Callable[[], Link]) -> object:
+        if self._rig.reachable("", target.name) is not target:
+            raise OSError(f"nobody listens for {target.name}")
         protocol = factory()
-        memory_pair(asyncio.get_running_loop(), protocol, target.host.service.accept())
+        memory_pair(asyncio.get_running_loop(), protocol, service.accept())
         return protocol
 
 
@@ -327,6 +343,8 @@ class ClusterRig:
 
     Methods may be called from any thread but the IO loop's.
     """
+
+    kind = RigBroker
 
     def __init__(
         self, directory: Path, brokers: int = 3, *, start: Iterable[str] | None = None, **properties: object
@@ -390,7 +408,7 @@ class ClusterRig:
 
     def start(self, name: str, host: HostService | None = None) -> RigBroker:
         """``host``: what :meth:`kill_process` left."""
-        broker = RigBroker(self, name)
+        broker = self.kind(self, name)
 
         async def work() -> None:
             await broker.start(host)

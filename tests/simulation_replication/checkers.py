@@ -2,6 +2,7 @@
 
 one register   an index that was ever committed has one entry, for ever, and a later term's leader has it
 on disks       what is committed has been on the disks of a quorum of the leader's voters
+required       what was answered to have to be on so many disks before it is released is, whoever leads
 told           what a copy says of its disk is so, and no disk loses what is committed unnoticed
 cuts           no copy that has promised the term in which an entry was committed, or a later one, cuts it off
 promises       no disk takes a promise back; a term has one leader
@@ -62,6 +63,10 @@ class Watch:
         self.floors: dict[bytes, int] = {}
         """Name of a batch → the highest index that was confirmed when it was begun."""
         self.changes: dict[int, str | None] = {}
+        self.requested: dict[int, int] = {}
+        """Request → how many voters were asked to have to have an entry, while it may come true."""
+        self.required = (0, world.plan.min_in_sync)
+        """What was answered to be so, from which index on."""
 
     # ---- what happens
 
@@ -154,6 +159,10 @@ class Watch:
             case ev.SetChanged():
                 world.count("changed" if not action.reason else "change_refused")
                 self.changes[action.request] = action.reason
+                if not action.reason and action.request in self.requested:
+                    self.required = process.replica._state.log.members_index, self.requested[action.request]
+                    # One before it is superseded, or was cut off.
+                    self.requested = {one: least for one, least in self.requested.items() if one > action.request}
             case ev.NotElected():
                 world.count("not_elected")
             case ev.Stopped():
@@ -221,7 +230,9 @@ class Watch:
     def _released(self, process: Process, index: int) -> None:
         self._committed(process)
         assert index <= process.replica.committed
-        self._on_disks(process, index, process.replica.members.min_in_sync)
+        since, required = self.required
+        least = min([required, *self.requested.values()]) if index >= since else 0
+        self._on_disks(process, index, max(least, process.replica.members.min_in_sync))
         for key in [key for key in self.open if key[0] == process.replica.me and key[1] <= index]:
             self._confirmed(self.open.pop(key))
 

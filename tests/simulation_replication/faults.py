@@ -58,6 +58,16 @@ class Faults:
                 return True
         return False
 
+    def require(self, min_in_sync: int) -> bool:
+        """Ask whoever leads for another number of voters that must have an entry; true when somebody does."""
+        for process in self.world.processes():
+            if process.leads and process.works:
+                self.request += 1
+                self.world.watch.requested[self.request] = min_in_sync
+                process.feed(ev.RequireInSync(self.request, min_in_sync))
+                return True
+        return False
+
     def tend(self) -> None:
         """Bring the set back to as many copies as it should have, none of them lost."""
         world = self.world
@@ -65,6 +75,9 @@ class Faults:
         if leader is None:
             return
         members = leader.replica.members
+        if members.min_in_sync > world.plan.voters:
+            self.require(world.plan.min_in_sync)
+            return
         there = {process.replica.me for process in world.processes()}
         lost = [copy for copy in members.copies if copy not in there]
         if members.learners:
@@ -209,6 +222,12 @@ class Faults:
             world.end(other)
         world.clone_disk(process.disk, target)
         world.loop.after(world.rng.randrange(100 * MS, 2 * S), world.begin, target)
+
+    def _require(self) -> None:
+        """An operator has more voters have to have an entry, or fewer."""
+        leader = next((process for process in self.world.processes() if process.leads and process.works), None)
+        if leader is not None and self.require(self.world.rng.randrange(len(leader.replica.members.voters) + 2)):
+            self.world.count("require")
 
     def _change(self) -> None:
         """An operator changes the set."""

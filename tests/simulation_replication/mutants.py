@@ -357,6 +357,26 @@ def two_changes_at_a_time(patch: Patch) -> None:
 
 
 @mutant
+def how_many_must_have_an_entry_is_not_in_the_log(patch: Patch) -> None:
+    old = ReplicaSet.packed
+    patch(ReplicaSet, "packed", lambda members: old(members._replace(min_in_sync=0)))
+
+
+@mutant
+def more_copies_are_promised_before_that_is_committed(patch: Patch) -> None:
+    old = Leading.change
+
+    def change(leading: Leading, event: ev.ChangeSet | ev.RequireInSync) -> None:
+        old(leading, event)
+        index = next((index for index, request in leading._asked.items() if request == event.request), 0)
+        if isinstance(event, ev.RequireInSync) and index:
+            del leading._asked[index]
+            leading._state.out.append(ev.SetChanged(event.request))
+
+    patch(Leading, "change", change)
+
+
+@mutant
 def a_set_that_was_cut_still_counts(patch: Patch) -> None:
     old = ReplicaLog.cut
 

@@ -45,6 +45,7 @@ class Plan:
                 "clone",
                 "suspect",
                 "change",
+                "require",
                 "restart_all",
                 "usurp",
                 "overtake",

@@ -226,6 +226,10 @@ class ClusterAdmin:
                 row[key] = min(other.get(key, 0) for _, other in known)
         if "over_threshold" in row:
             row["over_threshold"] = sorted({of for _, other in known for of in other.get("over_threshold", ())})
+        if copies := [other["replication"] for _, other in known if "replication" in other]:
+            row["replication"] = max(copies, key=lambda shown: len(shown["copies"]))  # Its leader knows of all.
+        if moving := [text for _, other in known for text in other.get("moving", ())]:
+            row["moving"] = moving
         if damaged := [part for _, other in known for part in other.get("damaged", ())]:
             row["damaged"] = damaged
         row["members"] = [

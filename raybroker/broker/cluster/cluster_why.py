@@ -83,6 +83,8 @@ class ClusterWhy:
                 "needed": copy_checks.needed(shown),
             }
             return Reason("waits_for_copies", waits, facts)
+        if shown.get("changing"):
+            return Reason("copies_change", f"its copies change: {'; '.join(shown['changing'])}")
         return None
 
     def _may_be(self, what: str, kind: str, place: str | None) -> bool:

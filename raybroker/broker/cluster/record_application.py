@@ -206,7 +206,7 @@ class Applying:
         many: list[Row] = []
         for change in changes:
             key, attributes = _key(change.key), dict(change.attributes)
-            if has_copies(attributes):
+            if has_copies(attributes) or self._placement.is_copied(key):
                 continue  # It is made where its log is led.
             if self._may_be_away(key):
                 self._registry.away.awaited.add(key)

@@ -55,6 +55,10 @@ LED_COPIES: Final = "led_copies"
 LEAD: Final = "lead_copy"
 OPEN: Final = "open_copy"
 FORGET: Final = "forget_copy"
+TAKE_MOVED: Final = "take_moved"
+DECIDE_MOVED: Final = "decide_moved"
+HELD_MOVED: Final = "held_moved"
+URGE: Final = "urge_leaders"
 NODE: Final = "node"
 SECRET: Final = "copy_secret"
 SHOWN: Final = ("copy", "voter", "index", "behind", "in_flight_bytes", "answered_ms_ago", "connected", "trouble")
@@ -124,12 +128,28 @@ class CopiedLogs:
         past = self._agreed().past
         return self._maker is not None and any(kept.key in past for kept in self._maker.kept().values())
 
+    def moving(self) -> list[PlacedLog]:
+        """Return the logs that members of a destination without copies move into: of this broker, or led here."""
+        found = [placed for key in self._agreed().copies if (placed := self.placed(key)) is not None]
+        return [placed for placed in found if placed.sources and (self._me in placed.sources or self._leads(placed))]
+
+    def _leads(self, placed: PlacedLog) -> bool:
+        copy = self._own.get(placed.log)
+        return copy is not None and copy.leads
+
+    def host_here(self, placed: PlacedLog) -> HostPort | None:
+        """Return the host of this broker's copy; None where it has none."""
+        copy = self._own.get(placed.log)
+        return None if copy is None or self._maker is None else self._maker.host(copy.port)
+
     # ---- looks
 
     async def run(self) -> None:
         """Look, for as long as the broker lives."""
         while self._maker is not None:
-            unsteady = any(not one.is_led or one.leads != one.served for one in self._own.values())
+            unsteady = any(
+                not one.is_led or (one.leads != one.served and one.placed.opened) for one in self._own.values()
+            )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SOON_S if unsteady else LOOK_S):
                     await self._unled.wait()
@@ -274,12 +294,13 @@ class CopiedLogs:
             return  # It is being made, or was destroyed.
         host = maker.host(copy.port)
         try:
-            await self._placement.serve_led(placed.key, host, dict(attributes), self._pauses(placed))
+            pauses = self._pauses(placed) if placed.opened else {}
+            await self._placement.serve_led(placed.key, host, dict(attributes), pauses, opened=placed.opened)
         except BrokerError as error:
             log.info("%s %s is not served here yet: %s", *placed.key, error)
             self._placement.leave_led(placed.key, host)
             return
-        copy.served = True
+        copy.served = placed.opened
 
     def _pauses(self, placed: PlacedLog) -> dict[str, int]:
         return {which: int(str(until)) for which, until in self._agreed().pauses.get(placed.key, {}).items()}
@@ -486,6 +507,10 @@ class CopiedLogs:
             LEAD: self.lead,
             OPEN: self.open,
             FORGET: self.forget_copy,
+            TAKE_MOVED: self.take_moved,
+            DECIDE_MOVED: self.decide_moved,
+            HELD_MOVED: self.held_moved,
+            URGE: self.urge_leaders,
             NODE: self.node,
         }
 
@@ -538,3 +563,35 @@ class CopiedLogs:
         if maker is not None and log in maker.kept() and self.placed_log(log) is None:
             await maker.end_copy(log, remove=True)
             await maker.keep(log, None)
+
+    async def urge_leaders(self, broker: str) -> list[str]:
+        """Have other copies lead at once what nobody leads of the logs of a lost broker; which this one sees to."""
+        now_ms = self._now_ms()
+        found = [copy for copy in self._own.values() if broker in copy.placed.brokers and copy.urge(now_ms)]
+        return [copy.placed.log for copy in found]
+
+    # ---- what moves into a log before it is opened
+
+    def _led_host(self, log: str) -> HostPort:
+        """Raises ConnectionLostError where the copy here does not lead."""
+        placed = self.placed_log(log)
+        host = None if placed is None or not self._leads(placed) else self.host_here(placed)
+        if host is None:
+            raise ConnectionLostError(f"{log} is not led by broker {self._me} now; ask again")
+        return host
+
+    async def take_moved(self, log: str, coordinator: str, txn: str, blocks: list[bytes]) -> int:
+        """Take messages of a member, whose host decides; how many."""
+        placed = self.placed_log(log)
+        if placed is None:
+            raise ConnectionLostError(f"{log} is in no record")
+        return await self._led_host(log).handover.take_over(*placed.key, txn, coordinator, blocks)
+
+    async def decide_moved(self, log: str, txn: str, commit: bool) -> None:
+        """They are here for good, or never will be."""
+        await self._led_host(log).transactions.decide(txn, commit)
+
+    async def held_moved(self, log: str, coordinator: str) -> list[str]:
+        """Return the transactions of a member's host that are not decided here."""
+        rows = await self._led_host(log).transactions.transaction_rows()
+        return [str(row["key"]) for row in rows if row["coordinator"] == coordinator]

@@ -134,6 +134,14 @@ class OwnCopy:
         before does not make it the one that asks the others."""
         return broker == self.leader != self._me and self._others[broker][0] < self._unled_ms
 
+    def urge(self, now_ms: int) -> bool:
+        """Have another copy lead without waiting any longer; False where this broker is not the one that asks."""
+        first = next((name for name in self.placed.brokers if name in self.known_rows(now_ms)), "")
+        if self.is_led or not self.row or first != self._me:
+            return False
+        self.takeovers.urge(self.placed.home, now_ms)
+        return True
+
     def why(self) -> str:
         """Return why nobody leads, for people; "" while somebody does."""
         if self.is_led:

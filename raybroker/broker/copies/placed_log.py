@@ -21,6 +21,8 @@ class PlacedLog:
     ids          the copy that each of them has; one whose disk is new has another id, and is brought up to date first
     min_in_sync  as of the destination
     leaving      those of ``brokers`` whose copy is to go, once the others have everything
+    sources      brokers with a part of the destination that is not in the log yet, from before it had copies
+    opened       clients are served from the log, whatever is still to come from ``sources``
     version      how often this was changed: a change that was made of an older one is refused
     """
 
@@ -30,6 +32,8 @@ class PlacedLog:
     ids: tuple[str, ...]
     min_in_sync: int = 0
     leaving: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    opened: bool = True
     version: int = 0
 
     @property
@@ -53,6 +57,8 @@ class PlacedLog:
             "ids": list(self.ids),
             "min_in_sync": self.min_in_sync,
             "leaving": list(self.leaving),
+            "sources": list(self.sources),
+            "opened": self.opened,
             VERSION: self.version,
         }
 
@@ -65,5 +71,7 @@ class PlacedLog:
             tuple(row["ids"]),
             int(row["min_in_sync"]),
             tuple(row.get("leaving", ())),
+            tuple(row.get("sources", ())),
+            bool(row.get("opened", True)),
             int(row.get(VERSION, 0)),
         )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.copies.copied_logs import COPIES_OF, FORGET, NODE, OPEN, CopiedLogs
+from raybroker.broker.copies.member_moves import refuse_unmovable
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.cluster.change_record import Change, RecordState
@@ -24,6 +25,7 @@ from raybroker.model.definitions.kinds.table import COPIES
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
+    IllegalStateError,
     InvalidDestinationError,
     NotSupportedError,
     RequestTimeoutError,
@@ -161,8 +163,15 @@ class Placing:
         Raises ConfigError where it cannot have them, ConnectionLostError while nobody leads the log.
         """
         async with self._alone:
-            placed = self._placed(key)
-            replicas = int(attributes["replicas"])
+            if key not in self._agreed().copies:
+                await self._begin_moving(key, dict(attributes))
+                return
+            placed, replicas = self._placed(key), int(attributes["replicas"])
+            if placed.sources:
+                raise IllegalStateError(
+                    f"{key[0]} {key[1]!r} still moves into a log with copies, from brokers {', '.join(placed.sources)}:"
+                    " wait until it has (raybroker query dst)"
+                )
             if replicas > len(placed.staying):
                 self.refuse_impossible(key, attributes)
                 await self._add(placed, replicas, min_in_sync=attributes["minInSync"])
@@ -186,6 +195,36 @@ class Placing:
             await self._logs.leader_of(placed)  # Without a majority nothing can be replaced.
             found = await self._add(placed, len(placed.staying), gone=old, to=to or "")
         return {"type": key[0], "name": name, "old": old, "to": found}
+
+    async def _begin_moving(self, key: Key, attributes: Row) -> None:
+        """Make a log with copies for a destination that has none; all brokers move into it what they have."""
+        if int(attributes["replicas"]) == 1:
+            return  # minInSync of one copy.
+        self.refuse_impossible(key, attributes)
+        known, up = self._brokers.known(), self._brokers.live()
+        if down := [name for name in known if name not in up]:
+            raise IllegalStateError(
+                f"{key[0]} {key[1]!r} has messages at each broker, and {', '.join(down)} cannot be asked: start what is"
+                " down first"
+            )
+        args = {"type": key[0], "name": key[1]}
+        rows = {name: await self._brokers.verb_at(name, "query_destination", args, NODE_S) for name in known}
+        schedules = [
+            row
+            for name in known
+            for row in await self._brokers.verb_at(
+                name, "list_schedules", {"destination": key[1], "type": key[0]}, NODE_S
+            )
+        ]
+        refuse_unmovable(key, attributes, rows, len(schedules))
+        placed = replace(await self._place(key, attributes), sources=tuple(known), opened=False)
+        try:
+            ids = await self._open_copies(placed, self._logs.new_secret().hex())
+        except BrokerError:
+            await self._forget(placed)
+            raise
+        await self._propose(Change(COPIES.make, key, replace(placed, ids=ids).attributes()))
+        log.warning("[B2214] %s %s moves into a log with copies at brokers %s", *key, ", ".join(placed.brokers))
 
     def _placed(self, key: Key) -> PlacedLog:
         placed = self._logs.placed(key)

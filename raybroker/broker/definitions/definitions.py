@@ -14,6 +14,7 @@ from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.copies.copied_logs import CopiedLogs
+from raybroker.broker.copies.member_moves import MemberMoves
 from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas, refuse_used
@@ -50,12 +51,13 @@ Propose = Callable[[Change], Awaitable[None]]
 
 class RecordedWays(NamedTuple):
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up; ``copies``:
-    of logs; ``placing`` makes them."""
+    of logs; ``placing`` makes them; ``moves``: of what had none."""
 
     agreed: Callable[[], RecordState]
     propose: Propose
     copies: CopiedLogs
     placing: Placing
+    moves: MemberMoves
 
 
 class RecordedDestinations:
@@ -81,6 +83,7 @@ class RecordedDestinations:
         self._propose = ways.propose
         self.placing = ways.placing
         self.copies = ways.copies
+        self.moves = ways.moves
 
     def is_local(self, type_: str, name: str) -> bool:
         traits = self._registry.traits.get((check_destination_type(type_), name), {})

@@ -55,7 +55,8 @@ HOW_TO_ADOPT: Final = (
 
 
 class Destinations:
-    """The destinations on the hosts of one broker; ``replication``: what is shown of the copies of a log."""
+    """The destinations on the hosts of one broker; ``replication``: what is shown of the copies of a log, in fields of
+    the row."""
 
     def __init__(
         self,
@@ -149,8 +150,7 @@ class Destinations:
     async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)
         row, effective = await asyncio.gather(host.destinations.query(*key), host.pools.effective(*key))
-        copies = self._replication(key)
-        return self._shown(key, host, {**row, **effective, **({"replication": copies} if copies else {})})
+        return self._shown(key, host, {**row, **effective, **self._replication(key)})
 
     async def made(self) -> list[tuple[Key, Row]]:
         """Return the destinations that administrators have made, and mq.sys.dmq, with their own attributes; orphans are

@@ -84,9 +84,11 @@ class Placement:
             self._registry.hosts.append(host)
         await self._greet(host, new)
 
-    async def serve_led(self, key: Key, host: HostPort, attributes: Row, pauses: Mapping[str, int]) -> None:
+    async def serve_led(
+        self, key: Key, host: HostPort, attributes: Row, pauses: Mapping[str, int], *, opened: bool = True
+    ) -> None:
         """The log of a host is led here: its destination is served, with the attributes and pauses that the record
-        says, whatever the last leader knew of them."""
+        says, whatever the last leader knew of them.  Until it is ``opened`` it is there, and clients do not find it."""
         rows = await host.destinations.destination_rows()
         row = next((row for row in rows if (row["type"], row["name"]) == key), None)
         await self._register_host(host, new=False)
@@ -99,7 +101,30 @@ class Placement:
             await host.destinations.update(*key, changes)
         for which, until_ms in pauses.items():
             await host.destinations.pause(*key, which, until_ms)
-        self._registry.put(key, host, attributes=attributes)
+        if opened:
+            self._registry.put(key, host, attributes=attributes)
+
+    async def member(self, key: Key, log: str) -> HostPort | None:
+        """Return the host of a destination that is not the one of its log; None where there is none. Raises
+        ConnectionLostError while that is not sure."""
+        for host in list(self._registry.hosts):
+            if host.key != log:
+                rows = await host.destinations.destination_rows()
+                if any((row["type"], row["name"]) == key for row in rows):
+                    return host
+        self._registry.require_all_asked(f"{key[0]} {key[1]!r}")
+        return None
+
+    async def end_member(self, key: Key, host: HostPort) -> None:
+        """End a destination that has moved elsewhere, and its host; raises IllegalStateError while it has anything."""
+        try:
+            await host.destinations.destroy(*key, True)
+        except InvalidDestinationError as error:
+            log.info("%s: it has ended before, and its host could not say so", error)
+        if self._registry.where.get(key) is host:
+            self._registry.drop(key)
+        self._registry.remove_host(host)
+        await self._drop_host(host)
 
     def leave_led(self, key: Key, host: HostPort) -> None:
         """The log of a host is led here no more."""

@@ -200,7 +200,8 @@ class ClusterHealth:
             found = await self._ask("query_destination", {"type": kind, "name": name})
         except BrokerError as error:
             return {"leader": "", "why": str(error), "copies": []}
-        return dict(found.get("replication", {}))
+        copies, moving = found.get("replication", {}), found.get("moving", ())
+        return {**copies, "changing": [*copies.get("changing", ()), *moving]} if copies else {}
 
     async def check_destination(self, type: str, name: str, warn: Given = None, critical: Given = None) -> list[Row]:
         return await check_destination(self._ask, type, name, warn, critical)

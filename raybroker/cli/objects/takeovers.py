@@ -27,9 +27,15 @@ def takeover_bkr(admin: Admin, name: Lost, force: Force = False) -> None:
 
     Brokers that share a database (imq.cluster.ha) do that by themselves; this is the last word, for one that was
     stopped, or whose takeover has failed. The broker that is asked starts it on its own node. What lives is refused.
+    Of queues with copies (replicas) another copy leads at once what the lost broker has led, without the 30 s that are
+    between two changes of leader.
     """
     ask(force, f"take broker {name} over? Whoever still writes its messages cannot write any more.")
     begun = admin.takeover_broker(name)
+    if "destinations" in begun:
+        led = ", ".join(begun["destinations"]) or "nothing: all that has copies is led by another one"
+        output.say(f"of what broker {name} has copies of, other copies are to lead: {led}")
+        return
     output.say(f"broker {begun['taker']} takes broker {name} over, tenure {begun['tenure']}")
     _wait(admin, begun)
 

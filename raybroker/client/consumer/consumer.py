@@ -38,7 +38,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import call_or_refuse, refuse
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import missing
-from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 from raybroker.system.entropy import token
 from raybroker.wire.native import frames as wire
 
@@ -83,6 +83,10 @@ class MemberOwner:
 
     def batch_came(self, member: ConsumerCore) -> None:
         """One of batches has got one; on the IO loop."""
+
+    def member_moved(self, member: ConsumerCore) -> bool:
+        """It is about to be attached where its traits say: whether another one is to be in its place."""
+        return False
 
 
 class ConsumerCore(PrefetchBuffer, Endpoint):
@@ -305,6 +309,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, with an empty buffer."""
+        if self._owner.member_moved(self):
+            raise ConnectionLostError(f"{self.name} has moved to one place of the cluster")
         options, share = self.options, self._share
         drained = share is not None and share.credit_pool.shared
         self._alone = self._connection.brokers.alone

@@ -229,6 +229,29 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if self._widens():
             self._connection.tasks.spawn(self._open_elsewhere())
 
+    def member_moved(self, member: ConsumerCore) -> bool:
+        """A destination that gets copies is in one place from then on: one member is there, instead of one for each
+        broker."""
+        if LED_BY not in member.traits or member.broker is None:
+            return False
+        if not self._anywhere:
+            self._anywhere = True
+            self._connection.tasks.spawn(self._gather())
+        return True
+
+    async def _gather(self) -> None:
+        listeners = self._connection.brokers.listeners
+        if self._brokers_changed in listeners:
+            listeners.remove(self._brokers_changed)
+        for members in self._brokers.values():
+            members.stop()
+        self._brokers.clear()
+        self._only = self._policy = ""
+        for member in (*self.members.values(), *self._joining):
+            self._drop(member)
+        if not self.closed:
+            await self._begin_and_follow(self._members_on(""))
+
     async def _move(self) -> None:
         """The broker of the member that it is pinned to is gone: choose another one, as if it were opened now."""
         self._policy, policy = "", self._policy

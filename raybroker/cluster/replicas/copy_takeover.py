@@ -194,6 +194,12 @@ class CopyTakeovers:
             raise IllegalStateError(f"broker {name} is being taken over: {self.why(name)}")
         self._begin_attempt(name, now_ms, wanted=True)
 
+    def urge(self, name: str, now_ms: int) -> None:
+        """An administrator does not wait for the time between two changes of leader; the copies decide as ever."""
+        if name not in self._attempts:
+            self._begin_attempt(name, now_ms, wanted=True)
+        self._attempts[name].wanted = True
+
     def _begin_attempt(self, name: str, now_ms: int, *, wanted: bool) -> None:
         self._attempts[name] = _Attempt(0, now_ms, now_ms - AGAIN_MS, wanted)
 

@@ -65,6 +65,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "broker_lost": "start the broker again, with its disk",
     "no_leader": "let a majority of the brokers that keep a copy be there",
     "waits_for_copies": "let the brokers that keep the other copies come back, or give the log copies elsewhere",
+    "copies_change": "wait: it goes on by itself as long as the brokers that it names are up",
     # ---- of what has happened
     "redelivered": "nothing",
     "dead": "retry msg sends it back where it died",

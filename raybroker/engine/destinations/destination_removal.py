@@ -13,6 +13,7 @@ from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.model.blocks.record import NOTE, LogEntry
+from raybroker.model.errors import IllegalStateError
 
 
 class DestinationRemoval:
@@ -36,13 +37,18 @@ class DestinationRemoval:
         self._schedules = schedules
         self._leaving = leaving
 
-    def destroy(self, name: str, done: Done, kind: str = "queue") -> None:
+    def destroy(self, name: str, done: Done, kind: str = "queue", *, empty: bool = False) -> None:
         """Remove a destination and its messages; its producers and consumers are told.
 
-        ``done`` is called when that is durable. Raises InvalidDestinationError.
+        ``done`` is called when that is durable. Raises InvalidDestinationError; with ``empty`` IllegalStateError where
+        anything would go with it.
         """
         self._executor.require_running()
         destination = self._registry.named(kind, name)
+        if empty and (destination.block_index.messages or destination.staged):
+            raise IllegalStateError(f"{kind} {name!r} has messages again")
+        if empty and self._schedules.schedule_rows(kind, name):
+            raise IllegalStateError(f"{kind} {name!r} has recurring schedules: destroy them first (destroy sch)")
         for leave in self._leaving:
             leave(destination)
         self._wakeups.cancel(destination.number)

@@ -32,6 +32,9 @@ from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError
 
+WAITING: Final = ("waiting",)
+MOVABLE: Final = ("waiting", "delayed", "hidden")
+"""States of messages that no consumer and no transaction has."""
 PATIENCE_MS: Final = 60_000
 """What was set aside and nobody asks for any more is here again after so long."""
 
@@ -68,25 +71,32 @@ class MessageTransfer:
 
     # ---- here ------------------------------------------------------------------------------------------------------
 
-    def set_aside(self, destination: Destination, key: bytes, messages_max: int, bytes_max: int) -> list[bytes]:
-        """The first messages that wait and have no unit of order, up to both limits but at least one; as blocks."""
+    def set_aside(
+        self, destination: Destination, key: bytes, messages_max: int, bytes_max: int, *, whole: bool = False
+    ) -> list[bytes]:
+        """The first messages that wait and have no unit of order, up to both limits but at least one; as blocks.
+
+        whole  the destination is to be elsewhere: those of units of order as well, and behind what waits what is
+               delayed or hidden; each with how often it was delivered
+        """
         if key in self._aside:
             raise IllegalStateError("messages were set aside under that key already")
         held = destination.block_index.held
         chosen: dict[int, int] = {}
         size, found = 0, []
         for state, run in destination.queues[0].contents():
-            if state != "waiting" or messages_max <= 0 or size >= bytes_max:
+            if state not in (MOVABLE if whole else WAITING) or messages_max <= 0 or size >= bytes_max:
                 break
             block = held[run.ordinal]
-            mask = run.mask & ~block.ordered
+            mask = run.mask if whole else run.mask & ~block.ordered
             mask = pk.lowest(mask, messages_max) if mask else 0
             if mask:
                 messages_max -= mask.bit_count()
                 size += block.bytes_of(mask)
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | mask
                 data = b"".join(self._cache.get(destination.number, run.ordinal).pick(mask))
-                carried = 0 if destination.attributes.resetDeliveryCountOnForward else run.attempts
+                anew = destination.attributes.resetDeliveryCountOnForward and not whole
+                carried = 0 if anew else run.attempts
                 found.append(self._codec.delivered(data, carried) if carried else data)
         if chosen:
             self._executor.perform(destination, cmd.Remove(chosen, aside=True))

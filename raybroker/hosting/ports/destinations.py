@@ -77,8 +77,9 @@ class DestinationsPort:
         self._administration.update(name, changes, done, type)
 
     @durable
-    async def destroy(self, done: Done, type: str, name: str) -> None:
-        self._removal.destroy(name, done, type)
+    async def destroy(self, done: Done, type: str, name: str, empty: bool = False) -> None:
+        """Remove a destination; ``empty``: only where nothing goes with it."""
+        self._removal.destroy(name, done, type, empty=empty)
 
     @durable
     async def purge(self, done: Done, type: str, name: str) -> None:

@@ -64,10 +64,12 @@ class HandoverPort:
         self._require_memory = require_memory
         self.changes = changes
 
-    async def set_aside(self, type: str, name: str, txn: str, messages_max: int, bytes_max: int) -> list[bytes]:
-        """Blocks of messages that wait, for the transaction."""
+    async def set_aside(
+        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int, whole: bool = False
+    ) -> list[bytes]:
+        """Blocks of messages that wait, for the transaction; ``whole``: as of MessageTransfer.set_aside."""
         destination = self._registry.find(type, name)
-        return self._transfer.set_aside(destination, bytes.fromhex(txn), messages_max, bytes_max)
+        return self._transfer.set_aside(destination, bytes.fromhex(txn), messages_max, bytes_max, whole=whole)
 
     @durable
     async def give(self, done: Done, txn: str) -> None:

@@ -36,6 +36,11 @@ class HostClientsInside:
                 )
         return found
 
+    async def retire(self, why: str) -> int:
+        """End all clients, guests too, and take none any more: what is served here is about to be elsewhere, and they
+        look for it. Returns how many are still to go."""
+        return self._service.retire(why)
+
     async def end_clients(self, ids: Collection[str], why: str) -> list[str]:
         """End these clients here, and take none of them any more; returns those that had a connection."""
         self._service.ended.add(ids, why)

@@ -23,6 +23,8 @@ class EndedClients:
     def __init__(self, most: int = ENDED_MAX) -> None:
         self._most = most
         self._why: OrderedDict[str, str] = OrderedDict()
+        self.everybody = ""
+        """Why nobody is let in any more; "" while clients are."""
 
     def add(self, connections: Iterable[str], why: str) -> None:
         """Note that these are ended; the first reason stays."""

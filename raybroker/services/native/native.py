@@ -25,6 +25,7 @@ from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import (
     BrokerError,
     ConnectionEndedError,
+    ConnectionLostError,
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
@@ -572,6 +573,9 @@ class NativeService:
             connection.read_or_not(held=False)
 
     def opened(self, connection: NativeConnection) -> None:
+        if self.ended.everybody:
+            connection.link.close(ConnectionLostError(self.ended.everybody))
+            return
         self.connections.add(connection)
         self.opened_count += 1
         if not self._pings and self._ping_s > 0 and connection.link.has_socket:
@@ -638,6 +642,16 @@ class NativeService:
                 await asyncio.sleep(READ_S)
             for connection in list(self.connections):
                 connection.ping()
+
+    def retire(self, why: str) -> int:
+        """End every connection, and those that come: clients look for what they use where it is by then. Returns how
+        many have not ended yet; one that does not read is cut off."""
+        self.ended.everybody = why
+        loop = asyncio.get_running_loop()
+        for connection in list(self.connections):
+            connection.link.close(ConnectionLostError(why))
+            loop.call_later(END_TIMEOUT_S, connection.link.abort)
+        return len(self.connections)
 
     def stop_listening(self) -> None:
         """Whoever comes from now on is refused by the system."""

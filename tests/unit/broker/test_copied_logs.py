@@ -115,8 +115,11 @@ class Served:
     def __init__(self) -> None:
         self.keys: list[tuple[str, str]] = []
 
-    async def serve_led(self, key: tuple[str, str], host: Any, attributes: Any, pauses: Any) -> None:
-        self.keys.append(key)
+    async def serve_led(
+        self, key: tuple[str, str], host: Any, attributes: Any, pauses: Any, *, opened: bool = True
+    ) -> None:
+        if opened:
+            self.keys.append(key)
 
     def leave_led(self, key: tuple[str, str], host: Any) -> None:
         if key in self.keys:

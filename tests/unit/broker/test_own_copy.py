@@ -88,6 +88,27 @@ def test_another_broker_that_is_up_before_it_asks_instead() -> None:
     assert copy.due(AFTER_MS + FRESH_MS + 1) != [], "what it said longer ago does not count"
 
 
+def test_an_administrators_word_ends_the_wait_between_two_changes_of_leader() -> None:
+    """It is given to the broker that asks, and the copies decide as ever."""
+    changed = {"voted_ms_ago": 6_000, "term": 2, "end": (2, 7, 5)}
+    copy = own("b2")
+    copy.row = row("c2", **changed)
+    copy.said("b3", row("c3", **changed), 0)
+    other = own("b3")
+    other.row = row("c3", **changed)
+    other.said("b2", row("c2", **changed), 0)
+    assert not other.urge(0), "the first of those that are up asks"
+    copy.due(0)
+    (ask,) = copy.due(AFTER_MS)
+    assert isinstance(ask, AskCopies)
+    answers = [(name, held_copies(PLACED.log, row(f"c{name[1:]}", **changed))) for name in ("b2", "b3")]
+    assert [copy.takeovers.answered(ask, *answer) for answer in answers] == [[], []]
+    assert copy.urge(AFTER_MS)
+    assert [type(one) for one in copy.takeovers.answered(ask, *answers[1])] == [StartAt]
+    copy.row = row("c2", led=True)
+    assert not copy.urge(AFTER_MS), "somebody leads"
+
+
 def test_nobody_asks_while_a_leader_is_heard() -> None:
     copy = own()
     copy.row = row("c1", led=True, leader="c2")

@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 
 from raybroker.broker.copies import copied_logs
+from raybroker.broker.copies.lost_leaders import LostLeaders
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.copies.placing import Placing
 from raybroker.cluster.change_record import Change, RecordState
-from raybroker.errors import ConfigError, IllegalStateError
+from raybroker.errors import ConfigError, IllegalStateError, NotSupportedError
 from tests.unit.broker.test_copied_logs import KEY, LOG, NAMES, Brokers
 
 FIVE = (*NAMES, "b4", "b5")
@@ -120,6 +121,27 @@ async def refusals(folder: Path) -> None:
 
 def test_what_cannot_be_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
     asyncio.run(refusals(tmp_path))
+
+
+async def urged(folder: Path) -> None:
+    brokers = Brokers(folder)
+    verbs = LostLeaders(cast(Any, Calls(brokers)), lambda: brokers.record)
+    try:
+        with pytest.raises(NotSupportedError, match="broker b2 cannot be taken over"):
+            await verbs.takeover_broker("b2")
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        with pytest.raises(IllegalStateError, match="broker b2 is up, and nobody takes over what lives"):
+            await verbs.takeover_broker("b2")
+        await brokers.lose("b3")
+        found = await verbs.takeover_broker("b3")
+        assert found == {"broker": "b3", "taker": "b1", "destinations": []}, "b1 leads it"
+    finally:
+        await brokers.close()
+
+
+def test_what_a_lost_broker_has_led_is_taken_over_by_word(tmp_path: Path) -> None:
+    asyncio.run(urged(tmp_path))
 
 
 def test_a_change_of_copies_that_was_made_of_an_older_one_is_refused() -> None:

@@ -91,6 +91,17 @@ def test_a_drain_waits_for_the_broker_too_also_where_that_was_the_one_asked(
     assert "--force" in result.output
 
 
+def test_of_queues_with_copies_it_says_which_another_one_is_to_lead(
+    raybroker: Program, asking: Callable[[Admin], Admin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = asking(Admin())
+    for found, said in ((["queue orders"], "queue orders"), ([], "nothing: all that has copies is led by another one")):
+        answer = {"broker": "b2", "taker": "b1", "destinations": found}
+        monkeypatch.setattr(admin, "takeover_broker", lambda broker, answer=answer: answer)
+        told = raybroker.output("takeover", "bkr", "-n", "b2", "-f")
+        assert told.strip() == f"of what broker b2 has copies of, other copies are to lead: {said}"
+
+
 def test_what_has_failed_and_what_is_refused_is_said(raybroker: Program, asking: Callable[[Admin], Admin]) -> None:
     asking(Admin("TAKEOVER_STARTED", "TAKEOVER_FAILED"))
     result = raybroker("takeover", "bkr", "-n", "b2", "-f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
@@ -221,6 +222,38 @@ def test_units_of_order_stay() -> None:
     (found,) = rig.host.transfer.set_aside(rig.destination("q"), KEY, 10, 1000)
     assert bytes(Block(found).body(0)) == b"plain"
     assert Block(found).count == 1
+
+
+def test_of_a_queue_that_is_to_be_elsewhere_everything_goes_and_keeps_its_unit_and_its_time() -> None:
+    two = Two()
+    sender = Client(two.here)
+    unit = encode_header(None, None, None, None, unit="u")
+    data = encode_block([b"u1"], producer=9, first_seq=1, timestamp_ms=0, persistent=True, kinds=0, headers=[unit])
+    sender.session.send(sender.producer("q", number=9), 1, Block(data))
+    later = encode_block(
+        [b"late"], producer=10, first_seq=1, timestamp_ms=0, persistent=True, kinds=0, deliver_at=array("Q", [1 << 45])
+    )
+    sender.session.send(sender.producer("q", number=10), 1, Block(later))
+    two.here.sync()
+    handing = two.here.host.transfer
+    found = handing.set_aside(two.here.destination("q"), KEY, 100, 10_000, whole=True)
+    assert [bytes(Block(part).body(0)) for part in found] == [b"a", b"u1", b"late"]
+    two.blocks = [Block(part) for part in found]
+    for step in STEPS[STEPS.index("set_aside") + 1 :]:
+        getattr(two, step)()
+    assert two.here.destination("q").block_index.messages == 0
+    there = two.there.host.inspection.describe("queue", "q")
+    assert (there["messages"], there["delayed"]) == (5, 1)
+    assert two.there.destination("q").block_index.held[2].ordered == 1
+
+
+def test_a_queue_that_has_anything_does_not_end_as_an_empty_one() -> None:
+    two = Two()
+    with pytest.raises(IllegalStateError, match="queue 'q' has messages again"):
+        two.here.host.removal.destroy("q", nobody, empty=True)
+    run(two, len(STEPS))
+    two.here.host.removal.destroy("q", nobody, empty=True)
+    assert not two.here.host.registry.destinations
 
 
 def test_purged_meanwhile_they_are_with_the_other_host_only() -> None:
