@@ -226,8 +226,12 @@ class Faults:
     def _require(self) -> None:
         """An operator has more voters have to have an entry, or fewer."""
         leader = next((process for process in self.world.processes() if process.leads and process.works), None)
-        if leader is not None and self.require(self.world.rng.randrange(len(leader.replica.members.voters) + 2)):
-            self.world.count("require")
+        if leader is None or not self.require(self.world.rng.randrange(len(leader.replica.members.voters) + 2)):
+            return
+        self.world.count("require")
+        if self.world.rng.random() < 0.4:  # Who has asked may have been told, and nobody else of it.
+            self.world.end(leader)
+            self.world.loop.after(self.world.rng.randrange(200 * MS, 6 * S), self.world.begin, leader.node)
 
     def _change(self) -> None:
         """An operator changes the set."""
