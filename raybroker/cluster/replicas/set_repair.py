@@ -66,7 +66,8 @@ def pending(brokers: Mapping[str, str], leaving: Collection[str], copies: Sequen
         one = known.get(copy)
         if broker in leaving:
             if one is not None:
-                found.append(f"the copy at broker {broker} goes when the others have everything")
+                until = "another one leads" if one["pace"] == "leader" else "the others have everything"
+                found.append(f"the copy at broker {broker} goes when {until}")
         elif one is None:
             found.append(f"waits for copy {number}, at broker {broker}: it is not in the set yet")
         elif not one["voter"]:

@@ -107,6 +107,8 @@ async def refusals(folder: Path) -> None:
             await placing.change(KEY, attributes(5))
         with pytest.raises(ConfigError, match=r"b4 keeps no copy .* that could be replaced; those that do: b1, b2, b3"):
             await placing.replace_replica(*KEY, "b4")
+        with pytest.raises(IllegalStateError, match="at broker b1 leads: have another one lead first"):
+            await placing.replace_replica(*KEY, "b1")
         with pytest.raises(ConfigError, match="queue 'other' does not exist"):
             await placing.replace_replica("queue", "other", "b1")
         brokers.record.apply(

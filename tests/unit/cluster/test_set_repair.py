@@ -88,9 +88,9 @@ def test_less_is_required_before_copies_go_and_more_when_all_are_there(
 
 def test_what_a_set_waits_for_is_told() -> None:
     copies = [
-        {"copy": "a", "voter": True, "behind": 0},
-        {"copy": "b", "voter": True, "behind": 0},
-        {"copy": "c", "voter": False, "behind": 1234},
+        {"copy": "a", "voter": True, "behind": 0, "pace": "leader"},
+        {"copy": "b", "voter": True, "behind": 0, "pace": "streaming"},
+        {"copy": "c", "voter": False, "behind": 1234, "pace": "installing"},
     ]
     assert pending({"b1": "a", "b2": "b", "b3": "c", "b4": ""}, ["b2"], copies) == [
         "the copy at broker b2 goes when the others have everything",
@@ -98,3 +98,4 @@ def test_what_a_set_waits_for_is_told() -> None:
         "waits for copy 4, at broker b4: it is not in the set yet",
     ]
     assert pending({"b1": "a", "b2": "b"}, [], copies) == []
+    assert pending({"b1": "a"}, ["b1"], copies) == ["the copy at broker b1 goes when another one leads"]
