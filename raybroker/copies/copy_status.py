@@ -44,6 +44,7 @@ class CopyVote:
     fit              the copy has a vote, and lacks nothing that it has ever answered for
     end              its log ends there: number and nonce of the last entry's term, its index; the greater is newer
     led              it leads, or hears who does
+    linked           it leads, or there is a link to the copy that does, as far as it knows
     elects           an election is under way, as far as it knows
     voted_ms_ago     how long ago it has promised itself to a candidate last; -1: not since its process began
     """
@@ -51,6 +52,7 @@ class CopyVote:
     fit: bool
     end: tuple[int, int, int]
     led: bool
+    linked: bool
     elects: bool
     voted_ms_ago: int
 
@@ -127,6 +129,7 @@ def status_of(replica: Replica, now_ms: int, connected: frozenset[str], trouble:
             replica.report().fit,
             (*replica.last.term, replica.last.index),
             replica.hears_leader(now_ms),
+            leading is not None or replica.leader in connected,
             replica.awaits_leader(now_ms),
             replica.voted_ms_ago(now_ms),
         ),

@@ -1,8 +1,9 @@
 """The links of one copy, and the loop that serves them: one thread, which also says what time it is.
 
 A link is made when there is something to send to a copy that has none, after a pause that grows while that fails.  What
-is said meanwhile is kept up to WAITING_MAX messages; more is dropped, as by a network that loses it.  Of two links with
-one copy the newer is used.
+is said meanwhile is kept for WAITING_MS, up to WAITING_MAX messages; more is dropped, as by a network that loses it: a
+copy that comes back is not asked for its promise in an election that has long been over.  Of two links with one copy
+the newer is used.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from raybroker.system.supervision import Supervisor
 
 FIRST_PAUSE_MS: Final = 20
 LAST_PAUSE_MS: Final = 1000
+WAITING_MS: Final = 1000
 WAITING_MAX: Final = 16
 WAITING_BYTES_MAX: Final = 1 << 20
 STRANGERS_MAX: Final = 32
@@ -70,8 +72,28 @@ class _Peer:
     trying: CopyLink | None = None
     tried_ms: int = -LAST_PAUSE_MS
     pause_ms: int = FIRST_PAUSE_MS
-    waiting: deque[Sequence[Buffer]] = field(default_factory=deque)
+    waiting: deque[tuple[int, Sequence[Buffer]]] = field(default_factory=deque)
+    """Since when what waits to be sent."""
     waiting_bytes: int = 0
+
+    def keep(self, frame: Sequence[Buffer], now_ms: int) -> None:
+        """Keep what is to be sent until there is a link, if there is room for it."""
+        while self.waiting and now_ms - self.waiting[0][0] > WAITING_MS:
+            self.waiting_bytes -= _nbytes(self.waiting.popleft()[1])
+        if len(self.waiting) < WAITING_MAX and self.waiting_bytes + _nbytes(frame) <= WAITING_BYTES_MAX:
+            self.waiting.append((now_ms, frame))
+            self.waiting_bytes += _nbytes(frame)
+
+    def take_waiting(self, now_ms: int) -> list[Sequence[Buffer]]:
+        """Return what has not waited too long."""
+        found = [frame for since_ms, frame in self.waiting if now_ms - since_ms <= WAITING_MS]
+        self.waiting.clear()
+        self.waiting_bytes = 0
+        return found
+
+
+def _nbytes(frame: Sequence[Buffer]) -> int:
+    return sum(map(len, frame))
 
 
 class CopyLinks:
@@ -164,10 +186,7 @@ class CopyLinks:
                 return
             link = peer.link
             if link is None:
-                nbytes = sum(map(len, frame))
-                if len(peer.waiting) < WAITING_MAX and peer.waiting_bytes + nbytes <= WAITING_BYTES_MAX:
-                    peer.waiting.append(frame)
-                    peer.waiting_bytes += nbytes
+                peer.keep(frame, self._now_ms())
         if link is not None:
             link.send(frame)
         else:
@@ -300,9 +319,7 @@ class CopyLinks:
             if peer.trying is link:
                 peer.trying = None
             peer.pause_ms = FIRST_PAUSE_MS
-            waiting = list(peer.waiting)
-            peer.waiting.clear()
-            peer.waiting_bytes = 0
+            waiting = peer.take_waiting(self._now_ms())
         for frame in waiting:
             link.send(frame)
         self._heard.opened(link.other)

@@ -355,14 +355,23 @@ class CopiedLogs:
     async def leader_of(self, placed: PlacedLog) -> str:
         """The broker whose copy leads a log; raises ConnectionLostError while none is known to."""
         copy = self._own.get(placed.log)
-        if copy is not None and copy.is_led and (leader := self._broker_of(copy, str(copy.row["leader"]))):
-            return leader
+        if copy is not None and copy.reaches_leader:
+            with contextlib.suppress(ConnectionLostError):
+                return self._heard_by(copy)
         brokers = [name for name in placed.brokers if name != self._me]
         for work in asyncio.as_completed([self._led_by(placed, name) for name in brokers]):
             if leader := await work:
                 return leader
         why = copy.why() if copy is not None else f"brokers {', '.join(placed.brokers)} keep copies of it"
         raise ConnectionLostError(f"{placed.key[0]} {placed.key[1]!r} has no leader now: {why}")
+
+    def _heard_by(self, copy: OwnCopy) -> str:
+        """The broker whose copy leads, as this one's hears; raises ConnectionLostError."""
+        leader = self._broker_of(copy, str(copy.row["leader"])) if copy.reaches_leader else ""
+        if not leader:
+            type_, name = copy.placed.key
+            raise ConnectionLostError(f"{type_} {name!r} has no leader now: {copy.why() or 'it is not reached'}")
+        return leader
 
     def known_leader(self, placed: PlacedLog) -> str:
         """The broker whose copy was heard to lead last; where none was, one that can say that it is not."""
@@ -372,8 +381,8 @@ class CopiedLogs:
 
     async def _led_by(self, placed: PlacedLog, broker: str) -> str:
         """Who leads a log, as a broker that keeps a copy of it has heard."""
-        row = (await self._ask_broker(broker)).get(placed.log, {})
-        if not row or not row["led"]:
+        row = (await self._ask_broker(broker, fresh=placed.log)).get(placed.log, {})
+        if not row or not row["led"] or not row["linked"]:
             return ""
         known = {row["copy"]: broker, **dict(zip(placed.ids, placed.brokers, strict=True))}
         return known.get(row["leader"], "")
@@ -383,7 +392,7 @@ class CopiedLogs:
         maker = self._maker
         if maker is None:
             raise ConnectionLostError(f"broker {self._me} keeps no copies")
-        leader = await self._until_served(placed)
+        leader = await self._until_served(maker, placed)
         copy = self._own.get(placed.log)
         if leader == self._me and copy is not None:
             return maker.host(copy.port), leader
@@ -391,13 +400,16 @@ class CopiedLogs:
         secret = await self._ask_secret(placed) if kept is None else kept.secret
         return await maker.host_elsewhere(leader, placed.log, secret), leader
 
-    async def _until_served(self, placed: PlacedLog) -> str:
+    async def _until_served(self, maker: CopyMaker, placed: PlacedLog) -> str:
         """The broker that serves a destination, which is waited for a little: who asks again and again would find it
         later."""
         until_ms = self._now_ms() + SERVED_S * 1000
         while True:
+            copy = self._own.get(placed.log)
+            if copy is not None and not copy.leads:  # Who asks may have just lost the leader.
+                await self._ask_own(maker, copy)
             try:
-                leader = await self.leader_of(placed)
+                leader = await self.leader_of(placed) if copy is None or not copy.row else self._heard_by(copy)
                 if await self._is_served_by(leader, placed.log):
                     return leader
                 error = ConnectionLostError(

@@ -111,6 +111,11 @@ class OwnCopy:
     def is_led(self) -> bool:
         return bool(self.row) and bool(self.row["led"])
 
+    @property
+    def reaches_leader(self) -> bool:
+        """Whether it hears a leader, and the link to that has not just ended: then clients reach it no more either."""
+        return self.is_led and bool(self.row["linked"])
+
     def founding(self) -> Sequence[str]:
         """Return the copies that begin the log, where this one is one of them and has not begun it."""
         row, ids = self.row, self.placed.ids

@@ -21,6 +21,7 @@ def row(copy: str, **more: Any) -> dict[str, Any]:
         "role": "FOLLOWER",
         "leader": "",
         "led": False,
+        "linked": False,
         "elects": False,
         "fit": True,
         "serves": False,

@@ -16,7 +16,7 @@ import pytest
 
 from raybroker.copies.copy import Copy, CopyMeans, CopyPlace
 from raybroker.copies.link import CopyLink, LinkEvents, LinkIdentity, LinkTls, _Encryption
-from raybroker.copies.links import CopyTls
+from raybroker.copies.links import WAITING_MS, CopyTls
 from raybroker.copies.replicated_store import ReplicatedStore
 from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import ConfigError, StoreError
@@ -158,6 +158,19 @@ def test_the_end_of_a_leaders_process_is_noticed_by_its_connections(
     until(lambda: {(copy.id, gone) for copy in others} <= lost, "the others are told")
     group.pass_time(UNLINKED_MS)
     until(lambda: not any(copy.is_led() for copy in others), "nobody is heard to lead")
+
+
+def test_a_copy_that_comes_back_is_not_asked_for_a_vote_in_an_election_that_is_over(make: Make) -> None:
+    group = make()
+    away = group.nodes[2]
+    away.kill()
+    leader = group.led([0, 1])
+    confirmed(leader, block(1))
+    group.pass_time(WAITING_MS + 1)
+    away.begin()
+    group.agree()
+    assert away.runs.status().vote.voted_ms_ago == -1
+    assert leader.runs.status().vote.voted_ms_ago > WAITING_MS
 
 
 def test_a_leader_that_was_cut_off_is_followed_by_another_and_loses_what_nobody_confirmed(make: Make) -> None:
