@@ -54,6 +54,10 @@ class Watch:
         self.promises: dict[str, Term] = {}
         self.ever: dict[str, set[bytes]] = {}
         self.cut: dict[str, set[bytes]] = {}
+        self.lost: dict[str, set[bytes]] = {}
+        """Copy → what it had before a damage, and not when it was healed; until its disk says that it is."""
+        self.gone: dict[str, set[bytes]] = {}
+        """The same from then on, until its disk has it again."""
         self.installed: dict[str, int] = {}
         """Copy → the highest index of a snapshot that its disk has had."""
         self.open: dict[tuple[str, int], Batch] = {}
@@ -73,6 +77,7 @@ class Watch:
     def saving(self, process: Process, action: ev.ReplicaAction) -> None:
         if isinstance(action, ev.SavePromise) and process.disk.damage and not action.damage:
             self._keeps(process, self._had(process), "is healed")
+            self._loses(process)
         if isinstance(action, ev.InstallSnapshot):
             self._keeps(process, {entry.at.chain for entry in process.disk.entries}, "takes a snapshot")
         if isinstance(action, ev.CutLog):
@@ -102,10 +107,17 @@ class Watch:
                 assert promised < term, f"copy {me} cuts entry {at.index} off, which was committed in term {term}"
             self.cut.setdefault(me, set()).add(at.chain)
 
+    def _loses(self, process: Process) -> None:
+        """A copy is healed without what was not committed when its leader, which knew of the damage, said so: what it
+        had answered of that counts no more, and may be committed by others. So it is once the disk says that it is."""
+        log = process.replica._state.log
+        here = {at.chain for index in range(log.base.index, log.last.index + 1) if (at := log.position_at(index))}
+        self.lost[process.replica.me] = self._had(process) - here
+
     def _had(self, process: Process) -> set[bytes]:
-        """What the copy has had and was not told to cut off."""
+        """What the copy has had, was not told to cut off, and was not healed without."""
         me = process.replica.me
-        return self.ever.get(me, set()) - self.cut.get(me, set())
+        return self.ever.get(me, set()) - self.cut.get(me, set()) - self.gone.get(me, set())
 
     def sends(self, process: Process, message: CopyMessage) -> None:
         """What is told is on disk."""
@@ -133,11 +145,16 @@ class Watch:
         known = self.promises.get(disk.copy)
         assert known is None or disk.promised >= known, f"copy {disk.copy} takes its promise of {known} back"
         self.promises[disk.copy] = disk.promised
+        if not disk.damage:
+            self.gone.setdefault(disk.copy, set()).update(self.lost.pop(disk.copy, ()))
+        gone = self.gone.get(disk.copy, set())
         ever = self.ever.setdefault(disk.copy, set())
         ever.add(disk.base.chain)
         self.installed[disk.copy] = max(self.installed.get(disk.copy, 0), disk.base.index)
         for entry in reversed(disk.entries):
-            if entry.at.chain in ever:
+            if entry.at.chain in gone:
+                gone.remove(entry.at.chain)
+            elif entry.at.chain in ever:
                 break
             ever.add(entry.at.chain)
 
