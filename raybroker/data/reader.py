@@ -25,6 +25,13 @@ from raybroker.tabular.kept_tables import KeptTables
 REFILL_PERCENT: Final = 50
 SLICE_S: Final = 0.25
 """How long a reader waits for messages before it looks whether it was stopped."""
+FILL_S: Final = 0.01
+"""A block that is not full goes when no other message has come for so long: what a block costs on its way through Ray
+is the same for few messages and for many."""
+FILL_BYTES: Final = 8 << 20
+"""A block of so many bytes of bodies waits for no other message."""
+PREFETCH_MAX: Final = 1_000
+"""Messages that a reader has asked for and not got, at most: a block of more is received in parts."""
 KEPT_BYTES: Final = 256 << 20
 """Tables that a reader keeps for a second run of its task."""
 
@@ -65,7 +72,7 @@ class TakenMessages:
     """Receives the messages of a queue, within the bounds of a reader."""
 
     def __init__(self, session: Any, options: ReadingOptions, part: ReaderPart) -> None:
-        batch, limit = options.batch, part.limit
+        batch, limit = min(options.batch, PREFETCH_MAX), part.limit
         # With a threshold, what was received and waits to be handed over does not count against the prefetch limit.
         self._consumer = session.consumer(
             options.queue,
@@ -96,9 +103,23 @@ class TakenMessages:
                 return []
             wanted = most if self._left is None else min(most, self._left)
             if messages := self._consumer.receive_many(wanted, timeout=part):
-                return self._within(list(messages))
+                return self._filled(self._within(list(messages)), most)
             waited += part
         return []
+
+    def _filled(self, messages: list[Any], most: int) -> list[Any]:
+        """The messages, and those that come right behind them, for one block."""
+        nbytes = sum(map(len, messages))
+        while len(messages) < most and nbytes < FILL_BYTES and not self.over:
+            wanted = most - len(messages)
+            wanted = wanted if self._left is None else min(wanted, self._left)
+            found = self._consumer.receive_many(wanted, timeout=FILL_S)
+            if not found:
+                break
+            found = self._within(list(found))
+            nbytes += sum(map(len, found))
+            messages += found
+        return messages
 
     def _left_s(self) -> float | None:
         return None if self._ends_ns is None else max(0.0, (self._ends_ns - self._clock.monotonic_ns()) / 1e9)

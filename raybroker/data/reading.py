@@ -11,7 +11,7 @@ from raybroker.data.reader import ReadingOptions
 from raybroker.model.errors import ConfigError
 from raybroker.tabular.until import EMPTY, UntilArgument, parse_until
 
-BATCH: Final = 1_000
+BATCH: Final = 4_000
 IDLE_S_MAX: Final = 3600
 
 
@@ -59,7 +59,7 @@ def read_queue(
     until     "empty": the queue is empty. "stopped": ``stop_reading()`` of the dataset was called, or the iteration
               left; what comes meanwhile belongs to it. Seconds or a timedelta from the beginning of the action on, or a
               datetime with a time zone: it ends then
-    batch     messages of a block
+    batch     messages of a block at most: it goes when it is full, has 8 MiB, or no other message has come for 10 ms
     selector, serializer   as for ``session.consumer``
     pace      see :class:`ReadingPace`
 

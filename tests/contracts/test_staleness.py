@@ -16,6 +16,7 @@ from raybroker import aio
 from raybroker.errors import ConfigError, IllegalStateError, MessageFormatError
 from raybroker.examples import stale_rollouts
 from tests.contracts.cluster_rig import ClusterRig
+from tests.contracts.conftest import OneStore
 from tests.contracts.handles import DMQ, create, until
 
 NUMBERS = itertools.count()
@@ -166,7 +167,7 @@ def test_a_trainer_that_starves_is_told_of(connection: Any, caplog: pytest.LogCa
 
 
 def test_the_version_is_there_after_a_restart(tmp_path: Path) -> None:
-    """And so is what it makes of messages that wait, paged out or not"""
+    """And so is what it makes of messages that wait"""
     with rb.loopback(broker="kept", store=tmp_path) as connection:
         name = versioned(connection, maxStaleness=1)
         send(connection, name, 1, 2)
@@ -178,6 +179,17 @@ def test_the_version_is_there_after_a_restart(tmp_path: Path) -> None:
         assert row(connection, name)["version"] == 3
         assert bodies(connection, name, 1) == [2]
         until(lambda: row(connection, name)["messages"] == 0)
+
+
+@pytest.mark.parametrize("store", ["copies"], indirect=True)
+def test_the_next_leader_of_a_queue_with_copies_has_the_version(store: OneStore) -> None:
+    connection = store.open().connect()
+    name = versioned(connection, stalenessPolicy="Last")
+    send(connection, name, 1, 2)
+    connection.admin().publish_version("queue", name, 2)
+    connection = store.crash().connect()
+    assert row(connection, name)["version"] == 2
+    assert bodies(connection, name, 2) == [2, 1]
 
 
 def test_in_a_cluster_all_members_have_the_version(tmp_path: Path) -> None:
