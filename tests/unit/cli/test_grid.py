@@ -274,3 +274,15 @@ def test_thresholds_are_set_and_shown(raybroker: Any, broker: Any) -> None:  # W
     assert (row["over_threshold"], row["attributes"]["messagesHigh"]) == (["messages"], 1)
     result = raybroker("update", "dst", "-n", "a", "-o", "messagesLow=1")
     assert (result.exit_code, "needs messagesLow below it" in result.stderr) == (1, True)
+
+
+def test_a_version_is_published_and_an_older_one_only_with_back(raybroker: Any, broker: Any) -> None:
+    raybroker.output("create", "dst", "-t", "q", "-n", "rollouts", "-o", "versionKey=version")
+    publish = ("publish", "version", "-t", "q", "-n", "rollouts", "-v")
+    assert raybroker.output(*publish, "3") == "published version 3 of queue rollouts\n"
+    refused = raybroker(*publish, "2")
+    assert (refused.exit_code, "older than 3" in refused.stderr) == (1, True)
+    raybroker.output(*publish, "2", "--back")
+    row = raybroker.json("query", "dst", "-t", "q", "-n", "rollouts")
+    assert (row["version"], row["stale"], row["starved_ms"]) == (2, 0, 0)
+    assert "no versions" in raybroker("publish", "version", "-t", "q", "-n", "mq.sys.dmq", "-v", "1").stderr
