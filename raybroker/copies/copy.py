@@ -174,6 +174,17 @@ class Copy:
         nonce = int.from_bytes(self._means.entropy(8), "little")
         self._links.call(lambda: self._take_event(ev.Lead(nonce)))
 
+    def hand_over(self, to: str, *, quiet: bool) -> str:
+        """Have another copy lead in this one's place; returns why not, "" when this one leads no more. ``quiet``: only
+        while no batch is under way."""
+        nonce = int.from_bytes(self._means.entropy(8), "little")
+        with self._lock:
+            if self._over:
+                return self._over
+            actions = self._replica.step(ev.HandLeadOver(to, nonce, quiet), self.now_ms())
+            self._carry_out(actions)
+        return next((action.reason for action in actions if isinstance(action, ev.HandOverRefused)), "")
+
     def change(self, change: MemberChange, copy: str, request: int) -> None:
         """Have a copy added, promoted or removed, where this one leads; an event has the answer."""
         self._links.call(lambda: self._take_event(ev.ChangeSet(request, change, copy)))

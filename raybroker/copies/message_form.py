@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import ProtocolError
 from raybroker.replication import messages as m
-from raybroker.replication.positions import CHAIN_BYTES, EntryKind, LogPosition, ReplicatedEntry, Term
+from raybroker.replication.positions import CHAIN_BYTES, NO_TERM, EntryKind, LogPosition, ReplicatedEntry, Term
 from raybroker.replication.replica_set import ReplicaSet, unpacked_set
 
 FRAME_BYTES_MAX: Final = 512 << 20
@@ -32,6 +32,7 @@ _POSITION: Final = struct.Struct(f"<QQQ{CHAIN_BYTES}s")
 _ENTRY: Final = struct.Struct(f"<QQQ{CHAIN_BYTES}sBI")
 _WORDS: Final = struct.Struct("<QQQQ")
 _COUNT: Final = struct.Struct("<I")
+_NONCE: Final = struct.Struct("<Q")
 _SPAN: Final = struct.Struct("<QQ")
 _KEY: Final = struct.Struct("<IQ")
 
@@ -94,7 +95,9 @@ ShellMessage = Freed | Living | ImageBegins | ImagePart | ImageEnds | ImageTaken
     IMAGE_PART,
     IMAGE_ENDS,
     IMAGE_TAKEN,
-) = range(1, 14)
+    TAKE_LEAD,
+    ASK_AFTER,
+) = range(1, 16)
 
 
 def _position(at: LogPosition) -> bytes:
@@ -132,8 +135,12 @@ def _parts(message: m.CopyMessage | ShellMessage) -> tuple[int, list[Buffer]]:
         case m.Behind():
             words = _WORDS.pack(0, message.stamp_ms, message.round, message.damage)
             return BEHIND, [_TERM.pack(*message.term) + _position(message.last) + _position(message.sure) + words]
-        case m.AskPromise():
+        case m.AskPromise() if message.after == NO_TERM:
             return ASK_PROMISE, [_TERM.pack(*message.term) + _position(message.last)]
+        case m.AskPromise():
+            return ASK_AFTER, [_TERM.pack(*message.term) + _position(message.last) + _TERM.pack(*message.after)]
+        case m.TakeLead():
+            return TAKE_LEAD, [_TERM.pack(*message.term) + _NONCE.pack(message.nonce)]
         case m.Promised():
             return PROMISED, [_TERM.pack(*message.term)]
         case m.PromiseRefused():
@@ -245,6 +252,10 @@ def _decoded(kind: int, reader: _Reader) -> m.CopyMessage | ShellMessage:
         return m.Behind(term, last, sure, stamp_ms, round_, damage)
     if kind == ASK_PROMISE:
         return m.AskPromise(reader.term(), reader.position())
+    if kind == ASK_AFTER:
+        return m.AskPromise(reader.term(), reader.position(), reader.term())
+    if kind == TAKE_LEAD:
+        return m.TakeLead(reader.term(), int(reader.unpacked(_NONCE)[0]))
     if kind == PROMISED:
         return m.Promised(reader.term())
     if kind == REFUSED:

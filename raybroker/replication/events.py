@@ -48,6 +48,16 @@ class Lead(ReplicaEvent):
     nonce: int
 
 
+class HandLeadOver(ReplicaEvent):
+    """An operator wants copy ``to`` to lead in this one's place, at once; ``nonce``: random, 64 bit.  ``quiet``: only
+    while no batch is under way, which somebody would have to send again.  Answered with ``LeaderEnded``, or with
+    ``HandOverRefused``."""
+
+    to: str
+    nonce: int
+    quiet: bool = False
+
+
 class AppendBatch(ReplicaEvent):
     """The leader's host commits a batch.  ``EntriesReleased`` tells when it may be answered for."""
 
@@ -148,6 +158,12 @@ class LeaderEnded(ReplicaAction):
 
 class NotElected(ReplicaAction):
     """``Lead`` came to nothing; it may be tried again."""
+
+    reason: str
+
+
+class HandOverRefused(ReplicaAction):
+    """``HandLeadOver`` came to nothing, and this copy leads on if it did; it may be tried again."""
 
     reason: str
 

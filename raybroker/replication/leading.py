@@ -41,7 +41,10 @@ WINDOW_BYTES: Final = 4 << 20
 APPEND_ENTRIES: Final = 64
 """Entries of one message to a copy that catches up."""
 PROMOTE_LAG: Final = 64
-"""Entries that a learner may lack when it gets its vote."""
+"""Entries that a learner may lack when it gets its vote, and a copy when it is told to lead in the leader's place."""
+HANDED_WAIT_MS: Final = 200
+"""In place of LEASE_WAIT_MS for a copy that was told to lead by the leader itself, which gives out nothing any more:
+what was on its way to a socket then has left."""
 NEVER_MS: Final = -(1 << 60)
 SPARE_SHARE: Final = 3
 """While a copy gets a snapshot, and until it has caught up, so many times more entries are kept than otherwise: what
@@ -188,6 +191,30 @@ class Leading:
         kept = {copy: self.copies[copy] for copy in wanted if copy in self.copies}
         last = state.log.last.index
         self.copies = {copy: kept.get(copy) or CopyProgress(last) for copy in wanted}
+
+    def send_rest(self, to: str, *, quiet: bool) -> str:
+        """Send a copy all that it lacks, for it to lead with; returns why it cannot lead now, and sends nothing then.
+
+        What is sent goes beyond the copy's window, by ``PROMOTE_LAG`` entries at most."""
+        state, copy = self._state, self.copies.get(to)
+        last = state.log.last.index
+        if copy is None or to not in state.log.members.voters:
+            return f"copy {to} is no other copy with a vote"
+        if self.released < self.began or state.now_ms < self.dispatch_from_ms:
+            return "the leader has just begun: it hands over once it gives out messages"
+        if state.log.members_index > state.committed:
+            return "a change of the replica set is under way"
+        if copy.pace is not CopyPace.STREAMING or copy.trouble or copy.answered_ms < state.now_ms - LEASE_MS:
+            return f"copy {to} is not up to date, or has not answered for {LEASE_MS} ms"
+        if last - copy.next >= PROMOTE_LAG:
+            return (
+                f"copy {to} is {last - copy.next + 1} entries behind: it can lead when it lacks {PROMOTE_LAG} at most"
+            )
+        if quiet and self.released < last:
+            return "batches are under way"
+        while copy.next <= last:
+            self._send_entries(to, copy)
+        return ""
 
     def resign(self) -> None:
         """This copy does not lead any more."""

@@ -9,7 +9,7 @@ healed of, 0 for none; ``mends`` is the one that the leader knows of, so that no
 from __future__ import annotations
 
 from raybroker.model.value import Value
-from raybroker.replication.positions import Body, LogPosition, ReplicatedEntry, Term
+from raybroker.replication.positions import NO_TERM, Body, LogPosition, ReplicatedEntry, Term
 from raybroker.replication.replica_set import ReplicaSet
 
 
@@ -18,10 +18,12 @@ class CopyMessage(Value):
 
 
 class AskPromise(CopyMessage):
-    """A candidate whose log ends at ``last`` wants to lead in ``term``."""
+    """A candidate whose log ends at ``last`` wants to lead in ``term``.  ``after``: the leader of that term has handed
+    its lead over to the candidate, so that whoever heard it does not wait for its silence; NO_TERM: nobody has."""
 
     term: Term
     last: LogPosition
+    after: Term = NO_TERM
 
 
 class Promised(CopyMessage):
@@ -37,6 +39,14 @@ class PromiseRefused(CopyMessage):
     term: Term
     promised: Term
     reason: str
+
+
+class TakeLead(CopyMessage):
+    """The sender led in ``term`` and leads no more: the receiver, which was sent all of its log before, is to ask for
+    promises at once, in a term with this ``nonce``."""
+
+    term: Term
+    nonce: int
 
 
 class Append(CopyMessage):

@@ -10,6 +10,7 @@ Its role changes by the table ROLE:
     FOLLOWER            told to lead                      CANDIDATE
     CANDIDATE           promised by a majority            LEADER
     CANDIDATE, LEADER   refused, or led by another copy   FOLLOWER
+    LEADER              handed over                       FOLLOWER
     FOLLOWER            contradicted by a leader          STOPPED
 
 A copy that was damaged votes for those only whose log goes as far as
@@ -29,6 +30,8 @@ from raybroker.replication.events import (
     AppendBatch,
     ChangeSet,
     CopyMessageReceived,
+    HandLeadOver,
+    HandOverRefused,
     Lead,
     LeaderBegan,
     LeaderEnded,
@@ -43,7 +46,7 @@ from raybroker.replication.events import (
     SnapshotMade,
     Stopped,
 )
-from raybroker.replication.leading import Leading
+from raybroker.replication.leading import HANDED_WAIT_MS, Leading
 from raybroker.replication.messages import (
     Append,
     Appended,
@@ -53,8 +56,9 @@ from raybroker.replication.messages import (
     LogSnapshot,
     Promised,
     PromiseRefused,
+    TakeLead,
 )
-from raybroker.replication.positions import LogPosition, ReplicatedEntry, Term, intact
+from raybroker.replication.positions import NO_TERM, LogPosition, ReplicatedEntry, Term, intact
 from raybroker.replication.replica_log import KEPT_BYTES
 from raybroker.replication.replica_set import ReplicaSet
 from raybroker.replication.reports import CopyReport
@@ -84,6 +88,7 @@ class RoleEvent(StrEnum):
     ASK = "told to lead"
     WIN = "promised by a majority"
     YIELD = "refused, or led by another copy"
+    HAND_OVER = "handed over"
     CONTRADICT = "contradicted by a leader"
 
 
@@ -93,18 +98,20 @@ ROLE: Final = Machine(
         ((ReplicaRole.FOLLOWER,), RoleEvent.ASK, ReplicaRole.CANDIDATE),
         ((ReplicaRole.CANDIDATE,), RoleEvent.WIN, ReplicaRole.LEADER),
         ((ReplicaRole.CANDIDATE, ReplicaRole.LEADER), RoleEvent.YIELD, ReplicaRole.FOLLOWER),
+        ((ReplicaRole.LEADER,), RoleEvent.HAND_OVER, ReplicaRole.FOLLOWER),
         ((ReplicaRole.FOLLOWER,), RoleEvent.CONTRADICT, ReplicaRole.STOPPED),
     ],
 )
 
 
 class Candidacy:
-    """A candidate of ``term``: who has promised, and who has refused."""
+    """A candidate of ``term``: who has promised, and who has refused; ``after``: as of ``AskPromise``."""
 
-    __slots__ = ("asked_ms", "deadline_ms", "promised", "refused", "term")
+    __slots__ = ("after", "asked_ms", "deadline_ms", "promised", "refused", "term")
 
-    def __init__(self, term: Term, now_ms: int) -> None:
+    def __init__(self, term: Term, now_ms: int, after: Term = NO_TERM) -> None:
         self.term = term
+        self.after = after
         self.deadline_ms = now_ms + ELECTION_MS
         self.asked_ms = now_ms
         self.promised: set[str] = set()
@@ -213,6 +220,8 @@ class Replica:
                 self._tick()
             case Lead():
                 self._lead(event.nonce)
+            case HandLeadOver():
+                self._hand_over(event)
             case LinkLost():
                 self._link_lost(event.copy)
             case ChangeSet() | RequireInSync():
@@ -256,17 +265,36 @@ class Replica:
     def _follow(self, reason: str) -> None:
         """Whatever this copy was, it follows now."""
         if self.leading is not None:
-            self.leading.resign()
-            self.leading = None
-            self._happens(RoleEvent.YIELD)
-            self.leader = ""
-            self._state.out.append(LeaderEnded(reason))
+            self._end_lead(RoleEvent.YIELD, reason)
         elif self._candidacy is not None:
             self._give_up(reason)
 
+    def _end_lead(self, event: RoleEvent, reason: str) -> None:
+        assert self.leading is not None
+        self.leading.resign()
+        self.leading = None
+        self._happens(event)
+        self.leader = ""
+        self._state.out.append(LeaderEnded(reason))
+
     # ---- who leads
 
-    def _lead(self, nonce: int) -> None:
+    def _hand_over(self, event: HandLeadOver) -> None:
+        leading = self.leading
+        refusal = "this copy does not lead" if leading is None else leading.send_rest(event.to, quiet=event.quiet)
+        if leading is None or refusal:
+            self._state.out.append(HandOverRefused(refusal))
+            return
+        self._state.send(event.to, TakeLead(leading.term, event.nonce))
+        self._end_lead(RoleEvent.HAND_OVER, f"it has handed its lead over to copy {event.to}")
+
+    def _take_lead(self, sender: str, message: TakeLead) -> None:
+        """The leader leads no more; what it says late, after somebody else was promised, says nothing."""
+        if message.term == self.promised and sender == self.leader:
+            self._heard_ms = None
+            self._lead(message.nonce, message.term)
+
+    def _lead(self, nonce: int, after: Term = NO_TERM) -> None:
         state = self._state
         refusal = self._unfit()
         if self.role is not ReplicaRole.FOLLOWER:
@@ -275,7 +303,7 @@ class Replica:
             state.out.append(NotElected(refusal))
             return
         term = Term(state.promised.number + 1, nonce)
-        candidacy = self._candidacy = Candidacy(term, state.now_ms)
+        candidacy = self._candidacy = Candidacy(term, state.now_ms, after)
         self._voted_ms = state.now_ms
         self._happens(RoleEvent.ASK)
 
@@ -307,7 +335,7 @@ class Replica:
         candidacy.asked_ms = state.now_ms
         for voter in state.log.members.voters:
             if voter not in candidacy.promised:
-                state.send(voter, AskPromise(candidacy.term, state.log.last))
+                state.send(voter, AskPromise(candidacy.term, state.log.last, candidacy.after))
 
     def _count(self, candidacy: Candidacy) -> None:
         members = self._state.log.members
@@ -317,6 +345,8 @@ class Replica:
             self.leader = self._state.me
             self._heard_ms = self._awaited_ms = None
             leading = Leading(self._state, candidacy.term)
+            if candidacy.after != NO_TERM:  # A leader in between that gives out messages had one that this copy lacks.
+                leading.dispatch_from_ms = self._state.now_ms + HANDED_WAIT_MS
             self.leading = leading
             self._state.out.append(LeaderBegan(candidacy.term, leading.began))
         elif len(members.voters) - len(candidacy.refused) < members.majority:
@@ -336,7 +366,7 @@ class Replica:
             reason = "entries may be missing here, and it is not known up to which"
         elif not message.last.as_recent_as(end):
             reason = f"this log went to entry {end.index}, and the candidate's to {message.last.index}"
-        elif term > state.promised and self._hears_leader():
+        elif term > state.promised > message.after and self._hears_leader():
             reason = "its leader is heard"
         if reason:
             state.send(sender, PromiseRefused(term, state.promised, reason))
@@ -376,6 +406,8 @@ class Replica:
                     self._count(candidacy)
             case PromiseRefused():
                 self._refused(sender, message)
+            case TakeLead():
+                self._take_lead(sender, message)
             case Append():
                 if self._accepts(sender, message.term):
                     self._append(sender, message)

@@ -182,6 +182,8 @@ class Watch:
                     self.requested = {one: least for one, least in self.requested.items() if one > action.request}
             case ev.NotElected():
                 world.count("not_elected")
+            case ev.HandOverRefused():
+                world.count("hand_over_refused")
             case ev.Stopped():
                 raise AssertionError(f"copy {me} stopped: {action.reason}")
 

@@ -176,6 +176,31 @@ class Faults:
         if process is not None:
             process.feed(ev.Lead(self.world.rng.getrandbits(64)))
 
+    def _hand_over(self) -> None:
+        """An operator has the leader hand over to another copy, and the node of the old one may be cut off after it."""
+        world, rng = self.world, self.world.rng
+        leaders = [process for process in world.processes() if process.leads and process.works]
+        if not leaders:
+            return
+        leader = rng.choice(leaders)
+        others = [copy for copy in leader.replica.members.copies if copy != leader.replica.me]
+        for to in rng.sample(others, len(others)):
+            refused = world.counts["hand_over_refused"]
+            leader.feed(ev.HandLeadOver(to, rng.getrandbits(64), rng.random() < 0.3))
+            if world.counts["hand_over_refused"] == refused:
+                world.count("handed_over")
+                if rng.random() < 0.5:
+                    world.loop.after(rng.randrange(world.plan.delay_us), self._cut_off, leader.node)
+                return
+
+    def _cut_off(self, node: int) -> None:
+        """Nobody hears one node, and it hears nobody, for longer than a lease."""
+        world = self.world
+        others = [other for other in range(world.plan.nodes) if other != node]
+        cut = {(node, other) for other in others} | {(other, node) for other in others}
+        world.network.cut |= cut
+        world.loop.after(world.rng.randrange(500 * MS, 4 * S), world.network.cut.difference_update, cut)
+
     def _may_hurt(self, copy: str) -> bool:
         """True while no other vote of any set that somebody knows is hurt."""
         sets = [process.replica.members for process in self.world.processes()]

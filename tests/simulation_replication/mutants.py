@@ -329,6 +329,33 @@ def a_new_leader_does_not_wait_for_the_old_lease(patch: Patch) -> None:
 
 
 @mutant
+def who_has_handed_over_leads_on(patch: Patch) -> None:
+    old = Replica._hand_over
+
+    def hand_over(copy: Replica, event: ev.HandLeadOver) -> None:
+        role, leader, leading, ended = copy.role, copy.leader, copy.leading, len(copy._state.out)
+        old(copy, event)
+        if leading is not None and copy.leading is None:
+            copy.role, copy.leader, copy.leading = role, leader, leading
+            copy._state.out[ended:] = [one for one in copy._state.out[ended:] if not isinstance(one, ev.LeaderEnded)]
+
+    patch(Replica, "_hand_over", hand_over)
+
+
+@mutant
+def the_lease_from_before_is_not_waited_for_by_who_hands_over(patch: Patch) -> None:
+    old = Leading.send_rest
+
+    def send_rest(leading: Leading, to: str, *, quiet: bool) -> str:
+        leading.dispatch_from_ms, before = 0, leading.dispatch_from_ms
+        refusal = old(leading, to, quiet=quiet)
+        leading.dispatch_from_ms = before
+        return refusal
+
+    patch(Leading, "send_rest", send_rest)
+
+
+@mutant
 def a_lease_needs_nobody(patch: Patch) -> None:
     patch(Leading, "lease_until_ms", lambda leading: leading._state.now_ms + 2000)
 

@@ -51,6 +51,7 @@ class Plan:
                 "overtake",
                 "outdate",
                 "unheal",
+                "hand_over",
             )
         }
         self.suspect_anybody = rng.choice((0.0, 0.2, 0.6))

@@ -17,6 +17,8 @@ SECOND = following(FIRST.at, TERM, EntryKind.BATCH, (b"one ", memoryview(b"two")
 
 MESSAGES = [
     m.AskPromise(TERM, SECOND.at),
+    m.AskPromise(LATER, SECOND.at, TERM),
+    m.TakeLead(TERM, 2**63 + 1),
     m.Promised(TERM),
     m.PromiseRefused(TERM, LATER, "its leader is heard – ja"),
     m.Append(TERM, FIRST.at, (), 1, 123456, 2, 0),
@@ -53,7 +55,7 @@ def test_entries_keep_every_byte() -> None:
     ]
 
 
-@pytest.mark.parametrize("message", MESSAGES[:9], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", MESSAGES[:11], ids=lambda message: type(message).__name__)
 def test_what_is_cut_off_is_refused(message: m.CopyMessage | form.ShellMessage) -> None:
     data = b"".join(form.encode(message))
     _, kind = HEAD.unpack_from(data)
