@@ -204,6 +204,14 @@ class Recalled(NamedTuple):
     last: bool = True
 
 
+class LeaveNode(NamedTuple):
+    """The node of the consumer is drained: it gets nothing more, and is asked to give back what its application has not
+    begun. ``leaving`` False: that is over."""
+
+    attachment: int
+    leaving: bool
+
+
 class TakeBack(NamedTuple):
     """The transaction in which the consumer has received messages was rolled back without it: all of them go back.
 
@@ -417,6 +425,7 @@ Command = (
     | Acknowledge
     | Settle
     | Recalled
+    | LeaveNode
     | TakeBack
     | Begun
     | Taken

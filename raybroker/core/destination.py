@@ -375,6 +375,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Acknowledge: consumer_commands.acknowledge,
     cmd.Settle: consumer_commands.settle,
     cmd.Recalled: consumer_commands.recalled,
+    cmd.LeaveNode: consumer_commands.leave,
     cmd.TakeBack: consumer_commands.take_back,
     cmd.Begun: consumer_commands.begun,
     cmd.Taken: consumer_commands.taken,

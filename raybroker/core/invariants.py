@@ -166,9 +166,10 @@ def _check_turns(destination: Destination, queue: DeliveryQueue) -> None:
 
 def _check_draining(destination: Destination, queue: DeliveryQueue) -> None:
     """Drain mode leaves no credit behind, and a consumer in it has been told of every message that waits for it."""
-    local = any(c.active and not c.remote for c in queue.consumers.by_attachment.values())
+    staying = (c for c in queue.consumers.by_attachment.values() if c.active and not c.leaving)
+    local = any(not c.asked.remote for c in staying)
     for attachment, consumer in queue.consumers.by_attachment.items():
-        outranked = consumer.remote and local and destination.attributes.localDeliveryPreferred
+        outranked = consumer.asked.remote and local and destination.attributes.localDeliveryPreferred
         serving = consumer.active and queue.dispatch_gate.dispatching and not outranked
         assert consumer.serving == serving, f"consumer {attachment} is served wrongly"
         drains = isinstance(consumer.window, DrainWindow)

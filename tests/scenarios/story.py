@@ -20,6 +20,7 @@ Verbs:
     ack C a b | ack C a..b [quietly]    acknowledge these messages, asking for a confirmation unless quietly
     reject|putback|fail|expired C a b [delay=S]      the other outcomes
     recalled C a b                      it was asked for messages, and gives these back
+    leave C | stay C                    its node is drained, or is not any more
     begun C a | extend C a b            the application has got messages up to a; it is still at work on these
     taken C a                           nothing up to a is in its buffer any more
     grant C N                           the consumer asks for N more (credit), or polls for N (prefetch=0)
@@ -255,6 +256,12 @@ class Story:
     def recalled(self, words: list[str], options: dict[str, str]) -> str:
         return self._do(cmd.Recalled(self.numbers[words[0]], self._ranges(words[0], words[1:])))
 
+    def leave(self, words: list[str], options: dict[str, str]) -> str:
+        return self._do(cmd.LeaveNode(self.numbers[words[0]], leaving=True))
+
+    def stay(self, words: list[str], options: dict[str, str]) -> str:
+        return self._do(cmd.LeaveNode(self.numbers[words[0]], leaving=False))
+
     def begun(self, words: list[str], options: dict[str, str]) -> str:
         name, label = words
         return self._do(cmd.Begun(self.numbers[name], self.telling.tags[name][label]))
@@ -420,6 +427,8 @@ _VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], str]] = {
             "begun",
             "taken",
             "recalled",
+            "leave",
+            "stay",
             "extend",
             "grant",
             "drain",

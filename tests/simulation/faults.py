@@ -6,6 +6,7 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING
 
+from raybroker.core import command as cmd
 from raybroker.core.topic import Topic
 from raybroker.engine.destinations.browsing import look
 from raybroker.engine.host import Host
@@ -26,6 +27,7 @@ class Faults:
         self.counts: dict[str, int] = {}
         self._retries = Random(world.plan.duration)
         self._versions = Random(world.plan.duration)
+        self._drains = Random(world.plan.duration + 1)
         """Of their own, so that other faults do not depend on them."""
 
     def start(self) -> None:
@@ -35,6 +37,30 @@ class Faults:
             self._retry_later()
         if any("versionKey" in destination.attributes for destination in self.world.plan.destinations):
             self._publish_later()
+        self._drain_later()
+
+    def _drain_later(self) -> None:
+        self.world.loop.after(self._drains.randrange(400 * MS) + 20 * MS, self._drain)
+
+    def _drain(self) -> None:
+        """The node of a consumer is drained, or is not any more."""
+        if self.world.healing:
+            return
+        self._drain_later()
+        host = self.world.running
+        consumers = [one for one in host.attachments.by_number.values() if one.state()] if host is not None else []
+        if host is not None and consumers:
+            chosen = self._drains.choice(consumers)
+            leaving = self._drains.random() < 0.5
+            self.counts["drain"] = self.counts.get("drain", 0) + leaving
+            host.executor.perform(chosen.destination, cmd.LeaveNode(chosen.number, leaving))
+
+    def end_drains(self) -> None:
+        """Nobody leaves any more."""
+        host = self.world.running
+        for one in list(host.attachments.by_number.values()) if host is not None else ():
+            if host is not None and one.state():
+                host.executor.perform(one.destination, cmd.LeaveNode(one.number, leaving=False))
 
     def _schedule(self, name: str) -> None:
         mean = self.world.plan.rates[name]

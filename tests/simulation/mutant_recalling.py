@@ -108,6 +108,49 @@ def asked_for_ever(patch: Patch) -> None:
     patch.set(sharing, "answered", answered)
 
 
+@mutant("a consumer whose node is drained gets nothing more")
+def leaving_and_served(patch: Patch) -> None:
+    old = Consumer._may_have
+
+    def may_have(self: Consumer) -> bool:
+        leaving, self.leaving = self.leaving, False
+        try:
+            return old(self)
+        finally:
+            self.leaving = leaving
+
+    patch.set(Consumer, "_may_have", may_have)
+
+
+@mutant("a consumer that has a question to answer when its node is drained is asked for the rest afterwards")
+def leaving_is_asked_once(patch: Patch) -> None:
+    old = sharing.answered
+
+    def answered(queue: Any, consumer: Consumer, *, given: bool) -> None:
+        leaving, consumer.leaving = consumer.leaving, False
+        try:
+            old(queue, consumer, given=given)
+        finally:
+            consumer.leaving = leaving
+
+    patch.set(sharing, "answered", answered)
+
+
+@mutant("what a consumer gives back since its node is drained is for others, and makes no room")
+def leaving_makes_room(patch: Patch) -> None:
+    old = consumer_commands.recalled
+
+    def recalled(destination: Any, command: Any, out: Any) -> None:
+        found = consumer_commands._consumer(destination, command.attachment)
+        asked = found[1].recall if found is not None else None
+        leaving = asked is not None and asked.leaving
+        if asked is not None and leaving and found is not None:
+            found[0].remove({item.run.ordinal: item.run.mask for item in found[1].tagged(command.ranges)})
+        old(destination, command, out)
+
+    patch.handler(intake.cmd.Recalled, recalled)
+
+
 @mutant("who cannot give anything back gets half of what there may be")
 def unable_unbound(patch: Patch) -> None:
     patch.set(Consumers, "bound", lambda self, most: None)

@@ -29,7 +29,7 @@ from raybroker.core.outcome import (
 from tests.simulation import twin_affinity, twin_batches, twin_staleness
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
-from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
+from tests.simulation.twin_recalling import bound, check_leaving, check_older_are_asked, check_recalls, gone
 from tests.simulation.twin_state import (
     Gates,
     Holder,
@@ -233,6 +233,7 @@ class Twin:
         twin_affinity.check_wakes(self, out)
         check_draining(self, out, [*expected.get(Drained, []), *twin_batches.ended(self)])
         check_recalls(self, out, to_make_room=False)
+        check_leaving(self)
         self._check_gates(effects.get(Gate, []))
         for kind in (SendAnswered, Acked, Released, Promoted):
             found = effects.get(kind, [])
@@ -266,7 +267,7 @@ class Twin:
         for queue in self.queues.values():
             if isinstance(command, cmd.AttachConsumer | cmd.DetachConsumer | cmd.Update | cmd.Tick):
                 queue.gather(attributes.consumersBeforeDispatch, attributes.delayBeforeDispatch, self.now)
-            others = any(h.active and not h.remote for h in queue.holders.values())
+            others = any(h.active and not h.remote and not h.leaving for h in queue.holders.values())
             for holder in queue.holders.values():
                 outranked = holder.remote and others and attributes.localDeliveryPreferred
                 holder.outranked = outranked or not queue.gathered

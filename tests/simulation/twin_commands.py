@@ -222,6 +222,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Acknowledge: consuming.acknowledge,
     cmd.Settle: consuming.acknowledge,
     cmd.Recalled: recalling.recalled,
+    cmd.LeaveNode: recalling.leave,
     cmd.Begun: consuming.begun,
     cmd.Extend: consuming.extend,
     cmd.Checkpoint: consuming.checkpoint,

@@ -2,7 +2,8 @@
 
 The law: whoever is asked can give messages back, has not been asked before without an answer, and is asked for nothing
 that its application is known to have.  What is asked for to make room is older than everything that is discarded in its
-stead; what is asked for since somebody is idle is the newest half of what its holder has, at most.
+stead; what is asked for since somebody is idle is the newest half of what its holder has, at most.  Whoever leaves is
+asked for all that its application may not have begun, at once, or as soon as it has answered.
 """
 
 from __future__ import annotations
@@ -54,6 +55,22 @@ def recalled(twin: TwinView, command: cmd.Recalled, out: Outcome) -> dict[type, 
     return {}
 
 
+def leave(twin: TwinView, command: cmd.LeaveNode, out: Outcome) -> dict[type, list[Any]]:
+    """The node of a consumer is drained, or is not any more."""
+    queue = twin.queue_of.get(command.attachment)
+    if queue is not None:
+        queue.holders[command.attachment].leaving = command.leaving
+    return {}
+
+
+def check_leaving(twin: TwinView) -> None:
+    """Nothing stays with one that leaves but what its application may have begun, and what it was asked for."""
+    for queue in twin.queues.values():
+        for holder in queue.holders.values():
+            left = holder.recallable() if holder.leaving and holder.asked is None else {}
+            assert not left, f"one that leaves is not asked for {sorted(left)}"
+
+
 def bound(twin: TwinView) -> None:
     """Those that cannot give anything back share half of what there may be."""
     limits = twin.destination.attributes
@@ -86,6 +103,9 @@ def check_recalls(twin: TwinView, out: Outcome, *, to_make_room: bool) -> None:
         assert asked <= here.keys(), f"{asked - here.keys()} are asked for and known to be begun, or settled"
         if not to_make_room:
             _check_shared(recall_of(twin.destination.attributes), queue, holder, asked)
+        if real.leaving:
+            assert holder.leaving, "one is asked for everything that stays"
+            assert asked == here.keys(), "one that leaves is asked for a part"
         holder.asked, holder.to_make_room = asked, to_make_room
         holder.going, holder.going_next = (len(asked) if to_make_room else len(here)), len(here)
 

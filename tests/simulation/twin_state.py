@@ -54,7 +54,7 @@ class Holder:
         self.selector = command.selector
         self.lease_ms = command.lease_ms
         self.active = False
-        self.stalled = False
+        self.stalled = self.leaving = False
         self.begun = 0
         self.next_tag = 1
         self.unsettled: dict[int, int] = {}
@@ -77,7 +77,7 @@ class Holder:
 
     def listening(self) -> bool:
         able = self.asked is None and (self.most < 0 or len(self.unsettled) < self.most)
-        return able and self.active and not self.held and not self.stalled and not self.outranked
+        return able and self.active and not (self.held or self.stalled or self.leaving or self.outranked)
 
     def recallable(self) -> dict[int, int]:
         """Tag → key of what its application may not have begun."""

@@ -317,6 +317,7 @@ class World:
             assert self.loop.now < end, f"not drained: {self._leftovers()}"
             self.loop.run(self.loop.now + 20 * MS, EVENTS_MAX)
             self.faults.make_way()
+            self.faults.end_drains()
 
     def _drained(self) -> bool:
         host = self.host

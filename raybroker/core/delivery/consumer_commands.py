@@ -247,11 +247,23 @@ def recalled(destination: ServingQueue, command: cmd.Recalled, out: Outcome) -> 
         for run in queue.remove({item.run.ordinal: gone}) if gone else ():
             waits -= run.count
             destination.settlement.dead_letter(queue, Dead(run, "OLDEST"))
-    if consumer.recall is not None and consumer.recall.asker is None:
+    if consumer.recall is not None and consumer.recall.asker is None and not consumer.recall.leaving:
         destination.discard_given(queue, waits)
     if command.last:
         sharing.answered(queue, consumer, given=bool(items))
     queue.consumers.offer(consumer)
+    destination.current.touch(queue.number)
+
+
+def leave(destination: ServingQueue, command: cmd.LeaveNode, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
+    if found is None or found[1].leaving == command.leaving:
+        return
+    queue, consumer = found
+    consumer.leaving = command.leaving
+    if command.leaving:
+        sharing.evacuate(queue, consumer)
+    rank(destination, queue)
     destination.current.touch(queue.number)
 
 
@@ -291,7 +303,7 @@ def tuned(destination: ServingQueue, command: cmd.Tuned, out: Outcome) -> None:
 
 def extend(destination: ServingQueue, command: cmd.Extend, out: Outcome) -> None:
     found = _consumer(destination, command.attachment)
-    if found is not None and found[1].lease_ms:
+    if found is not None and found[1].asked.lease_ms:
         found[1].extend(command.ranges, destination.current.now_ms)
         found[0].plan_wake()
 

@@ -69,6 +69,7 @@ class Consumer:
     armed     in drain mode: it is to be told when there is something for it
     begun     deliveries up to this tag are known to have reached the application
     stalled   it has let a deadline pass, and gets nothing before it is heard of again
+    leaving   its node is drained: it gets nothing, and settles what its application has begun
     lends     from so many messages on what it holds and has not begun is for idle consumers as well; 0: it never is
     have      messages that it holds: those of ``unsettled``
     bytes     how many bytes, or how much work, may lie in its buffer; None: any number
@@ -90,6 +91,7 @@ class Consumer:
         "in_order",
         "kept",
         "lease_ms",
+        "leaving",
         "lends",
         "limit",
         "most",
@@ -99,7 +101,6 @@ class Consumer:
         "queued",
         "recall",
         "recalls",
-        "remote",
         "selector",
         "sent",
         "serving",
@@ -114,7 +115,6 @@ class Consumer:
         self.limit = command.limit
         self.window: Window = _window(command)
         self.owner = command.owner
-        self.remote = command.remote
         self.no_ack = command.no_ack
         self.held = command.held
         self.selector = ANY
@@ -125,7 +125,7 @@ class Consumer:
         self.queued = False
         self.next_tag = 1
         self.begun = 0
-        self.stalled = False
+        self.stalled = self.leaving = False
         self.sent = 0
         self.unsettled: deque[Delivery] = deque()
         self.recalls = command.recalls and not command.no_ack and command.batch is None
@@ -138,16 +138,19 @@ class Consumer:
         self.kept = 0
 
     def room(self) -> int:
-        if not self.serving or self.held or self.stalled or self.recall is not None:
+        if not self._may_have():
             return 0
         if self.bytes is not None and self.bytes.full:
             return 0
         room = self.window.room()
         return room if self.most < 0 else min(room, max(self.most - self.have, 0))
 
+    def _may_have(self) -> bool:
+        return self.serving and not (self.held or self.stalled or self.leaving or self.recall is not None)
+
     def listening(self) -> bool:
         """Whether it would get messages if its window had room."""
-        if not self.serving or self.held or self.stalled or self.recall is not None:
+        if not self._may_have():
             return False
         if self.bytes is not None and self.bytes.full:
             return False
@@ -259,13 +262,17 @@ def _window(command: AttachConsumer) -> Window:
 
 class Recalling:
     """What a consumer was asked to give back, as tags. ``asker``: the idle consumer that is to have it; None: it is to
-    make room. ``messages`` of ``nbytes`` in all may come back from the consumer, now or when it is asked again."""
+    make room, or with ``leaving`` the consumer's node is drained. ``messages`` of ``nbytes`` in all may come back from
+    the consumer, now or when it is asked again."""
 
-    __slots__ = ("asker", "messages", "nbytes", "ranges")
+    __slots__ = ("asker", "leaving", "messages", "nbytes", "ranges")
 
-    def __init__(self, ranges: tuple[tuple[int, int], ...], asker: Consumer | None = None) -> None:
+    def __init__(
+        self, ranges: tuple[tuple[int, int], ...], asker: Consumer | None = None, *, leaving: bool = False
+    ) -> None:
         self.ranges = ranges
         self.asker = asker
+        self.leaving = leaving
         self.messages = 0
         self.nbytes = 0
 
@@ -411,9 +418,10 @@ class Consumers:
 
     def rank(self, *, local_first: bool, dispatching: bool = True) -> None:
         """Say who is served: the active ones, without the remote ones while there are others."""
-        local = local_first and any(c.active and not c.remote for c in self.by_attachment.values())
+        staying = (c for c in self.by_attachment.values() if c.active and not c.leaving)
+        local = local_first and any(not c.asked.remote for c in staying)
         for consumer in self.by_attachment.values():
-            consumer.serving = dispatching and consumer.active and not (local and consumer.remote)
+            consumer.serving = dispatching and consumer.active and not (local and consumer.asked.remote)
             self.offer(consumer)
             if 0 < consumer.lends <= consumer.have:
                 self.rich.setdefault(consumer, -1)

@@ -545,7 +545,7 @@ class DeliveryQueue:
     def plan_wake(self) -> None:
         """Say when time alone changes something here."""
         for consumer in self.consumers.by_attachment.values():
-            if consumer.lease_ms:
+            if consumer.asked.lease_ms:
                 self.step.wake(consumer.next_due_ms())
         if self.delayed.count:
             self.step.wake(self.delayed.next_ms)

@@ -1,15 +1,18 @@
 """Recall: taking back what a consumer holds and its application has not begun.
 
-Messages are handed out ahead of the application, up to the limit of its consumer.  Two things can make that wrong
-later: the oldest messages are to make room for new ones while they lie with a consumer (``admission.removal``), or a
-consumer is idle while another one holds many (here).  Then the holder is asked, by the tags of deliveries, and gives
-back what of them its application has not got; that is as it was before it was handed out, neither counted nor
-redelivered, and waits at its old place.  What the application has got stays with it.
+Messages are handed out ahead of the application, up to the limit of its consumer.  Three things can make that wrong
+later: the oldest messages are to make room for new ones while they lie with a consumer (``admission.removal``), a
+consumer is idle while another one holds many, or the node of the consumer is drained (here).  Then the holder is asked,
+by the tags of deliveries, and gives back what of them its application has not got; that is as it was before it was
+handed out, neither counted nor redelivered, and waits at its old place.  What the application has got stays with it.
 
 Bounds: a consumer has one question to answer at a time and gets nothing until it has; one that holds less than
 ``Consumer.lends`` messages is not asked for others; the idle one has been so, and the holder has held that many, for
 ``SHARED_AFTER_MS``, so that consumers in full work do not take from one another.  The newest half of what the holder
 has goes, at most what the idle one has room for, and the idle one is served first.
+
+Of a consumer that leaves everything is asked back, also parts of units of order: what its application has begun of one
+keeps the rest of it waiting until that is settled, so that its order is as it was.
 
 The attribute ``prefetchRecall`` says who lends.  Default: a consumer whose limit nobody has set; one whose user has set
 it gets full batches, as it wants, and messages with a unit of order stay with their session.  Always: every consumer
@@ -71,6 +74,7 @@ def ask(
     ranges: Ranges,
     asker: Consumer | None = None,
     *,
+    leaving: bool = False,
     bytes_count: bool = False,
 ) -> None:
     """Ask a consumer to give back these deliveries, which :func:`recallable` has; it is not asked for any yet.
@@ -78,7 +82,7 @@ def ask(
     ``bytes_count``: the destination has a limit on bytes.
     """
     assert consumer.recall is None
-    recall = consumer.recall = queue.consumers.recalling[consumer] = Recalling(tuple(ranges), asker)
+    recall = consumer.recall = queue.consumers.recalling[consumer] = Recalling(tuple(ranges), asker, leaving=leaving)
     recall.messages = consumer.have - consumer.count_of([(1, known_begun(consumer))])
     for item in recallable(consumer) if bytes_count else ():
         recall.nbytes += queue.held[item.run.ordinal].bytes_of(item.run.mask)
@@ -101,6 +105,18 @@ def answered(queue: DeliveryQueue, consumer: Consumer, *, given: bool) -> None:
             queue.consumers.rich[consumer] = queue.step.now_ms + SHARED_AFTER_MS
         else:
             queue.consumers.rich.pop(consumer, None)
+    if consumer.leaving:
+        evacuate(queue, consumer)
+
+
+def evacuate(queue: DeliveryQueue, consumer: Consumer) -> None:
+    """Ask a consumer that leaves for all that its application has not begun, unless it has a question to answer: then
+    it is asked when it has."""
+    items = recallable(consumer)
+    if items and consumer.recall is None:
+        bytes_count = queue.policy.attributes.maxTotalMsgBytes >= 0
+        ranges = joined((item.tag, item.tag + item.count - 1) for item in items)
+        ask(queue, consumer, ranges, leaving=True, bytes_count=bytes_count)
 
 
 def share(queue: DeliveryQueue) -> None:

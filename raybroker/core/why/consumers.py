@@ -101,6 +101,8 @@ def _itself(consumer: Consumer) -> list[Reason]:
     found: list[Reason] = []
     if consumer.held:
         found.append(_of(consumer, "stopped", "is stopped: its connection is not started"))
+    if consumer.leaving:
+        found.append(_of(consumer, "drained", "is on a node that is drained, and gets nothing more"))
     if consumer.stalled:
         found.append(_of(consumer, "overdue", "has let messages lie beyond their time and was not heard of since"))
     if consumer.recall is not None:

@@ -125,9 +125,9 @@ def _delivered(queue: DeliveryQueue, place: Place, content: Content | None) -> l
     where = "its application has it" if begun else "it may lie in the consumer's buffer"
     facts = {"consumer": consumer.attachment, "tag": place.tag, "session": str(consumer.owner), "begun": begun}
     text = f"consumer {consumer.attachment} has it and has not acknowledged it; {where}"
-    if consumer.lease_ms:
+    if consumer.asked.lease_ms:
         until_ms = next(iter(consumer.tagged([(place.tag, place.tag)]))).until_ms + queue.step.ahead_ms
-        facts |= {"since_ms": until_ms - consumer.lease_ms, "until_ms": until_ms}
+        facts |= {"since_ms": until_ms - consumer.asked.lease_ms, "until_ms": until_ms}
     return [Reason("delivered", text, facts)]
 
 

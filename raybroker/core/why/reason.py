@@ -38,6 +38,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "stopped": "start the consumer's connection",
     "overdue": "see that the consumer is alive: it gets more when it is heard of again",
     "recalled": "wait: the consumer says what it gives back",
+    "drained": "start consumers on other nodes, or end the drain: raybroker drain node NODE --off",
     "buffer_full": "let its application take what lies in its buffer",
     "half_held": "let it acknowledge, or raise maxNumMsgs",
     "no_credit": "let its application take messages, or raise its limit",

@@ -105,7 +105,14 @@ def test_a_consumer_that_comes_is_served_by_its_delivery_queue() -> None:
     destination = Served()
     one = destination.attach(limit=2, owner="s", lease_ms=5, remote=True)
     assert (destination.queue_of, list(destination.current.touched)) == ({ONE: destination.queue}, [1])
-    assert (one.active, one.serving, one.room(), one.owner, one.lease_ms, one.remote) == (True, True, 2, "s", 5, True)
+    assert (one.active, one.serving, one.room(), one.owner, one.lease_ms, one.asked.remote) == (
+        True,
+        True,
+        2,
+        "s",
+        5,
+        True,
+    )
     assert destination.attach(TWO, held=True, no_ack=True).room() == 0
     assert destination.queue.consumers.by_attachment[TWO].no_ack
 

@@ -204,7 +204,9 @@ class Remover:
                 for other in [c for c in queue.consumers.by_attachment.values() if c.active]:
                     self.leave(other)
             case "not_local":
-                for other in [c for c in queue.consumers.by_attachment.values() if not c.remote]:
+                for other in [
+                    c for c in queue.consumers.by_attachment.values() if not c.asked.remote and not c.leaving
+                ]:
                     self.leave(other)
             case "stopped":
                 self.driver.do(cmd.Proceed(number))
