@@ -579,6 +579,7 @@ class BrokerShell:
                 await broker.properties.tell()
                 await broker.quotas.tell()
                 await broker.policies.tell()
+                await broker.drained_nodes.tell()
                 await broker.transactions.resolve()
                 await self._learn_nodes()
             except Exception:  # the next sweep may fare better, and without sweeps nothing is settled

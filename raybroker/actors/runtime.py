@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -357,6 +357,18 @@ def create_actor(
     return _actor_class(cls).options(**chosen).remote(*args)
 
 
+NODE_LABEL: Final = "ray.io/node-id"
+"""Ray's label of a node that has its id."""
+
+
+def elsewhere(options: dict[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+    """Options of an actor that is not to begin on these nodes, unless they say themselves where it is to be."""
+    selector = options.get("label_selector") or {}
+    if not nodes or "scheduling_strategy" in options or NODE_LABEL in selector:
+        return options
+    return {**options, "label_selector": {**selector, NODE_LABEL: f"!in({', '.join(nodes)})"}}
+
+
 @cache
 def _actor_class(cls: type) -> Any:
     """Return the class of Ray, which stores each that is made, with its methods, for good: here and in the cluster."""
@@ -417,6 +429,17 @@ def translated(
     if isinstance(error, GetTimeoutError | TimeoutError):
         return gone(f"no answer from the actor within {timeout_s:g} s")
     return BrokerError(f"an actor call failed: {error}")
+
+
+def answered(call: Any) -> Any:
+    """What an actor has answered; None: nothing yet.  Raises our errors."""
+    ready, _ = ray.wait([call], timeout=0)
+    if not ready:
+        return None
+    try:
+        return ray.get(call)
+    except RayError as error:
+        raise translated(error) from None
 
 
 def put_object(value: Any) -> Any:

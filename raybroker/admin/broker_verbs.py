@@ -45,6 +45,11 @@ class BrokerVerbs:
         Where queues have copies also ``copies``: of how many it keeps one; ``copies_led``: how many of them it leads;
         ``copies_behind``: how many are not there, far behind or without a vote, as their leaders see it; and
         ``copies_unconfirmed``: of how many nothing is confirmed now, because no copy leads or too few are there.
+
+        Of brokers that are drained (:meth:`drain_broker`) also drain (DRAINING, DRAINED when it leads nothing more that
+        another one can lead, UNKNOWN while it cannot be asked), drained_since_ms, leads: how many queues with copies it
+        leads still, unled: of how many it keeps a copy that hears no leader, and stuck: the names of those that it
+        leads and no other broker can lead now.
         """
 
     @verb(By.CLUSTER, always=True)
@@ -81,15 +86,43 @@ class BrokerVerbs:
         """
 
     @verb(By.CLUSTER, always=True)
-    def drain_broker(self, /, broker: Name, to: Text | None = None) -> Row:
-        """Move a broker to another one's node before maintenance of its own: it is shut down in order as by
-        :meth:`shutdown_broker`, and started there as soon as it is down, under its name and with what it has stored.
-        ``to``: the broker beside which it is started; without it, one that is up. Answers at once, with ``taker``,
-        and :meth:`list_brokers` shows later what came of it.
+    def drain_broker(self, /, broker: Name, to: Text | None = None, off: Truth = False) -> Row:
+        """Have others serve what a broker serves, before maintenance of its node. Answers at once, and
+        :meth:`list_brokers` shows later what came of it.
 
-        Raises BrokerGoneError for a broker that is not up, IllegalStateError where no other one could take it, and
-        NotSupportedError where brokers share no store (imq.cluster.ha).
+        Each queue with copies that it leads is led by another broker, whose copy has all of it, within a second or so;
+        clients follow, and nothing that was confirmed is lost. It leads none from then on, also when it was restarted,
+        until it is drained no more: ``off``. The answer has ``leads``, ``stuck`` (as :meth:`list_brokers`), ``stays``
+        and ``staying``: how many of its destinations have messages and no copies, which stay with it, and which
+        (type, name, messages).
+
+        Where brokers share a store (imq.cluster.ha) it is moved: shut down in order as by :meth:`shutdown_broker`, and
+        started beside the broker ``to``, or one that is up, as soon as it is down, under its name and with what it has
+        stored; the answer has ``taker``.
+
+        Raises BrokerGoneError for a broker that is not up, IllegalStateError where no other one is, ConfigError for
+        ``to`` without a shared store and ``off`` with one, NotSupportedError for a broker without a cluster.
         """
+
+    @verb(By.CLUSTER)
+    def drain_node(self, /, node: Text, deadline_s: Seconds = 0, off: Truth = False) -> Row:
+        """Have nothing new begin on a Ray node that is about to be taken away: consumers there get no more messages,
+        what they have not begun goes back, uncounted, and their programs are told (``Message.draining``, an event of
+        the connection); pools have their instances elsewhere; brokers there are drained as by :meth:`drain_broker`.
+        Answers at once; ``leaving`` of :meth:`list_consumers` and ``unacknowledged`` show what is in hand still.
+
+        node        its id, as ``ray.nodes()`` and :meth:`list_brokers` show it
+        deadline_s  when it is taken away, seconds from now; 0: nobody has said. What is in hand then comes again
+                    elsewhere, when the node is gone
+        off         it stays after all
+
+        The answer has since_ms and until_ms, ``was_drained``, the ``brokers`` there, and ``trouble``: broker → why it
+        is not drained. A node that comes back has another id. Raises ConfigError for what is no id.
+        """
+
+    @verb(By.CLUSTER)
+    def list_drained_nodes(self, /) -> list[Row]:
+        """One row a node that was drained (:meth:`drain_node`): node, since_ms, until_ms (0: nobody has said)."""
 
     @verb(By.CLUSTER)
     def backup_record(self, /) -> bytes:
@@ -328,6 +361,7 @@ class BrokerVerbs:
 
         members  all brokers are up
         store    where brokers share one: each operates in it; a takeover that has failed is critical
+        drain    a broker is drained: a warning until that is over
         master   the master is there, where the cluster has one
         record   the broker's copy of the record and its settings agree with the others'
         """

@@ -213,6 +213,7 @@ def of_cluster(cluster: Row) -> list[Row]:
         for other in cluster["brokers"]
     ]
     checks += [_stored(other) for other in cluster["brokers"] if "store_state" in other]
+    checks += [_drained(other) for other in cluster["brokers"] if "drain" in other]
     broker = str(cluster["broker"])
     lost = str(cluster["state"]) == "MASTER_LOST"
     if lost:
@@ -242,6 +243,15 @@ def _stored(member: Row) -> Row:
     return row(
         "store", name, Grade.CRITICAL if state == "TAKEOVER_FAILED" else grade, f"{text}: {reason}" if reason else text
     )
+
+
+def _drained(member: Row) -> Row:
+    """A broker that somebody is about to take away: the others have its part until that is over."""
+    name, stuck = str(member["broker"]), member["stuck"]
+    text = f"broker {name} is {member['drain']}: it leads {member['leads']} queues with copies"
+    if stuck:
+        text += f", of which nobody else can lead {', '.join(stuck)} now"
+    return row("drain", name, Grade.WARNING, f"{text}; raybroker drain bkr -n {name} --off ends that")
 
 
 def _member_text(member: Row) -> str:

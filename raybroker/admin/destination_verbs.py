@@ -175,7 +175,8 @@ class DestinationVerbs:
     def list_consumers(self, /, destination: Name | None = None, type: Type | None = None) -> Listing:
         """One row a consumer: id, destination, active, flow, limit, granted, unacknowledged, sent.
 
-        Of one destination, of two with that name the queue, or of all (of a type); ``tuned``: it chooses its limit.
+        Of one destination, of two with that name the queue, or of all (of a type); ``tuned``: it chooses its limit;
+        ``leaving``: its node is drained; ``labels``: what it has at hand, inside Ray also its node.
         """
 
     @verb(By.FIRST)

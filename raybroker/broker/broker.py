@@ -19,6 +19,7 @@ from raybroker.broker import host_listing
 from raybroker.broker.broker_properties import Properties
 from raybroker.broker.clients.clients_inside import ClientsInside
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
+from raybroker.broker.definitions.drained_nodes import DrainedNodes
 from raybroker.broker.definitions.named import Saved
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
@@ -236,6 +237,7 @@ class Broker:
             self.templates,
             self.quotas,
             self.policies,
+            self.drained_nodes,
             self.properties,
             self.measuring,
             self.ending,
@@ -294,6 +296,7 @@ class Broker:
             self._defaults,
             self.quotas,
         )
+        self.drained_nodes = DrainedNodes(lambda: registry.hosts)
 
     def _held(self, key: Key, own: Row) -> Row:
         """What policies make of a destination's own attributes."""
@@ -318,18 +321,17 @@ class Broker:
         await self.properties.greet(host, new)
         await self.quotas.greet(host, new)
         await self.policies.greet(host, new)
+        await self.drained_nodes.greet(host, new)
 
     def applying(self, brokers_changed: Callable[[], None]) -> Applying:
         """Carries out here what a configuration change record says."""
-        from raybroker.broker.cluster.record_application import Applying
+        from raybroker.broker.cluster.record_application import Applying, NamedHere
 
         return Applying(
             self.registry,
             self.placement,
             self.subscriptions,
-            self.templates,
-            self.quotas,
-            self.policies,
+            NamedHere(self.templates, self.quotas, self.policies, self.drained_nodes),
             self.locate,
             brokers_changed,
         )

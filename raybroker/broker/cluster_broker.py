@@ -26,6 +26,7 @@ from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.cluster_why import ClusterWhy
 from raybroker.broker.cluster.draining import DRAIN, Draining
+from raybroker.broker.cluster.drains import Drains
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
 from raybroker.broker.cluster.record_application import ONLY_HERE
@@ -125,15 +126,16 @@ class ClusterBroker:
         self._spread = ClusterAdmin(brokers, lambda: clustering.member.agreed.copies)
         taking = store or NotShared()
         ending = ClusterEnding(brokers)
-        draining = Draining(brokers, taking, ending.shutdown_broker)
+
+        def agreed() -> RecordState:
+            return clustering.member.agreed
+
+        draining = Draining(brokers, taking, ending.shutdown_broker, Drains(brokers, agreed, self._propose), nodes)
         self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes, taking, draining)
         self.agents = Agents(clustering, self._propose, hands)
         self.pausing = pausing = Pausing(
             self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses
         )
-
-        def agreed() -> RecordState:
-            return clustering.member.agreed
 
         now_ms = MeasuredTime(SystemClock()).now_ms
         copies = CopiedLogs(local.name, agreed, self._propose, peers, maker, local.placement, now_ms)

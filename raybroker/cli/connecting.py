@@ -138,10 +138,14 @@ STORED: Final = frozenset(
         "standby_brokers",
         "standby_hosts",
         *OF_BROKER,
+        "drain",
+        "drained_since_ms",
+        "leads",
+        "unled",
+        "stuck",
     }
 )
-"""What the brokers that answer say of each, also of those that do not."""
-"""What list_brokers has of a broker where brokers take over from each other."""
+"""What list_brokers has of a broker where brokers take over from each other, and of one that is drained."""
 STATES: Final = {"OPERATING": "UP"}
 """State of a broker's membership → the word of list_brokers and query_broker for it."""
 

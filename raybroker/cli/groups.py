@@ -18,7 +18,7 @@ from raybroker.cli.outside import reachable
 
 HELP: Final = {
     "create": "create dst|dur|quota|policy|saf|sch|tpl: a destination, subscription, quota, agent and so on.",
-    "list": "list dst|con|dur|quota|policy|pool|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
+    "list": "list dst|con|dur|quota|policy|pool|saf|sch|txn|msg|tpl|bkr|node|svc|cxn: what there is.",
     "query": "query dst|con|quota|policy|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
     "update": "update dst|quota|policy|tpl|bkr|svc: change attributes, or properties of brokers while they run.",
     "destroy": "destroy dst|dur|quota|policy|pool|saf|sch|tpl|cxn: remove one.",
@@ -47,7 +47,7 @@ HELP: Final = {
     "shutdown": "shutdown bkr: let consumers finish, and end one broker.",
     "restart": "restart bkr: the same, and start it again.",
     "takeover": "takeover bkr: have another broker serve what a lost one has stored.",
-    "drain": "drain bkr: move a broker to another one's node, before maintenance.",
+    "drain": "drain bkr|node: have others serve what a broker serves, or do what a Ray node does, before it goes.",
     "replace": "replace replica: have another broker keep a copy of a queue.",
     "why": "why msg|con|prod|dst|dur|txn: why something waits, and what to do about it.",
     "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
@@ -63,7 +63,8 @@ FILES: Final = {
     "metrics": "metrics dst, metrics svc, metrics cxn, metrics bkr",
     "pools": "list pool, destroy pool",
     "schedules": "create sch",
-    "takeovers": "takeover bkr, drain bkr",
+    "drains": "drain bkr, drain node, list node",
+    "takeovers": "takeover bkr",
     "services": "query svc, update svc, pause bkr, quiesce bkr, resume bkr, unquiesce bkr, query cxn, destroy cxn",
     "stored": "list msg, retry msg, export msg, import msg",
     "why": "why msg, why con, why prod, why dst, why dur, why txn",

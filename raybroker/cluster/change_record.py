@@ -36,7 +36,7 @@ class Change:
 
     key   (type, name) of a destination, (client id or "", name) of a durable subscription, (name,) of a template or
           a quota or a policy or a broker or a service or a forwarding agent; (type, name) of a destination whose
-          log has copies
+          log has copies; ("broker", name) or ("node", id) of what is drained
 
     A pause names what it stops as attributes, each with the time in milliseconds at which it ends by itself, 0 for
     never; what a resume names goes on.
@@ -102,7 +102,8 @@ class RecordState:
     A subscription has the fields topic, shared, selector, no_local; its topic may be one that is in no record, such as
     an auto-created one.  A service has the field broker: where it keeps its data.  ``copies`` says
     of a destination whose log has copies which brokers keep those, and goes with it.  ``pauses`` holds what
-    of a destination is paused and until when; the destination may be in no record as well.
+    of a destination is paused and until when; the destination may be in no record as well.  ``drains``: the brokers and
+    nodes that are about to go for a while, see raybroker.broker.cluster.drains.
 
     ``past``: destinations and subscriptions that were destroyed, and may still be on the broker whose copy this is.  It
     says nothing of the cluster: copies are equal whatever theirs is.
@@ -114,6 +115,7 @@ class RecordState:
     added: Table
     services: Table
     copies: Table
+    drains: Table
     forwardings: Table
     pauses: Table
     quotas: Table

@@ -136,7 +136,7 @@ def _check_consumer(consumer: Consumer) -> None:
         assert item.run.attempts > 0
         tag = item.tag + item.count - 1
     assert tag < consumer.next_tag
-    assert not (consumer.no_ack and consumer.unsettled), "a consumer without acknowledgements holds messages"
+    assert not (consumer.asked.no_ack and consumer.unsettled), "a consumer without acknowledgements holds messages"
     window = consumer.window
     unsettled = sum(item.count for item in consumer.unsettled)
     assert consumer.have == unsettled, f"{consumer.have} messages are counted with a consumer, it has {unsettled}"

@@ -79,6 +79,7 @@ from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.connection_requests import ConnectionRequests, ProducerRequests
 from raybroker.engine.sessions.consumer_requests import ConsumerRequests
 from raybroker.engine.sessions.consumer_watch import HostConsumerWatch, WatchRequests
+from raybroker.engine.sessions.drained_nodes import NodeDrains
 from raybroker.engine.sessions.schedule_requests import ScheduleRequests
 from raybroker.engine.sessions.session import Operation, Session, SessionParts
 from raybroker.engine.sessions.sessions import Sessions
@@ -382,8 +383,16 @@ class Host:
             pieces=self._bodies.taken,
         )
         producers = ProducerRequests(self.registry, self.attachments, self.memory, self.meters.thresholds.armed)
+        self.drained_nodes = NodeDrains(self.attachments, self.executor, self.clock)
         consumers = ConsumerRequests(
-            self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker
+            self.registry,
+            self.attachments,
+            self.blocks,
+            self.meters,
+            self.codec,
+            self.clock,
+            self.drained_nodes,
+            broker=self._broker,
         )
         operations: Mapping[str, Operation] = {
             **connections.operations(),

@@ -244,7 +244,7 @@ class HostService(HostPort):
             host.metrics, host.registry, host.meters, self._storage.store, clock, self._own_metrics, host.incarnation
         )
         self.why = WhyPort(lambda: host.explaining)
-        self.process = ProcessPort(self._state, self._reconfigure, self._memory, host.memory)
+        self.process = ProcessPort(self._state, self._reconfigure, self._memory, host.memory, host.drained_nodes)
         self.guests = Guests(
             self.service,
             lambda: clock.monotonic_ns() / 1e9,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.actors import runtime
-from raybroker.errors import BrokerError, ConfigError, ConnectionLostError
+from raybroker.errors import BrokerError, ConfigError, ConnectionLostError, RequestTimeoutError
 from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.cluster import rays
@@ -74,6 +75,82 @@ def led_by(connection: Any, name: str) -> str:
     return str(member["broker"])
 
 
+class Sending:
+    """A program that sends one number after the other, and waits for each; ``gaps_s``: how long each took."""
+
+    def __init__(self, name: str) -> None:
+        self.sent = 0
+        self.gaps_s: list[float] = []
+        self._name = name
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def _send(self) -> None:
+        with rb.connect(cluster=CLUSTER, broker="b3", **PATIENT) as connection:
+            producer = connection.session().producer(self._name)
+            while not self._over.is_set():
+                began = time.monotonic()
+                producer.send(self.sent)
+                self.sent += 1
+                self.gaps_s.append(time.monotonic() - began)
+
+    def __enter__(self) -> Sending:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def until_empty(consumer: Any) -> Iterator[Any]:
+    """What comes, until nothing comes for a while; nothing of it is acknowledged."""
+    while (message := consumer.receive(timeout=3)) is not None:
+        yield message
+
+
+def leader_now(connection: Any, name: str) -> str:
+    """The broker that serves a queue; "" while none does."""
+    try:
+        return led_by(connection, name)
+    except BrokerError:
+        return ""
+
+
+def drain_row(admin: Any, broker: str) -> dict[str, Any]:
+    return next(row for row in admin.list_brokers() if row["broker"] == broker)
+
+
+def test_a_drained_broker_hands_its_queues_over_under_load(cluster: Any) -> None:
+    name, plain = "drained", "plain"
+    with rb.connect(cluster=CLUSTER, broker="b2", **PATIENT) as connection:
+        admin = connection.admin()
+        create(admin, name, **COPIED)
+        create(admin, plain)
+        connection.session().producer(plain).send("stays")
+        leader = led_by(connection, name)
+        with Sending(name) as sending:
+            until(lambda: sending.sent > 50, "it sends", RECOVERED_S)
+            began = time.monotonic()
+            begun = admin.drain_broker(leader)
+            until(lambda: drain_row(admin, leader)["drain"] == "DRAINED", "others lead", RECOVERED_S)
+            drained_s = time.monotonic() - began
+            until(lambda: leader_now(connection, name) not in ("", leader), "another one leads", RECOVERED_S)
+            so_far = sending.sent
+            until(lambda: sending.sent > so_far + 50, "it goes on sending", RECOVERED_S)
+        print(f"drained after {drained_s:.2f} s; the longest send took {max(sending.gaps_s):.2f} s")
+        assert begun["leads"] >= 1
+        assert {row["name"] for row in begun["staying"]} <= {plain}
+        consumer = connection.session(ack="client").consumer(name)
+        found = [(message.body, message.redelivered) for message in until_empty(consumer)]
+        once = [body for body, again in found if not again]
+        assert len(set(once)) == len(once), "what comes twice is flagged"
+        assert {body for body, _ in found} == set(range(sending.sent)), "nothing that was confirmed is lost"
+        assert [row["grade"] for row in admin.check_cluster() if row["check"] == "drain"] == ["warning"]
+        assert admin.drain_broker(leader, off=True)["was_drained"]
+        assert "drain" not in drain_row(admin, leader)
+
+
 def test_what_is_confirmed_outlives_the_leaders_node_and_disk(nodes: Nodes, cluster: Any, store: Path) -> None:
     with rb.connect(cluster=CLUSTER, broker="b2", **PATIENT) as connection:  # The master is another one.
         admin = connection.admin()
@@ -117,7 +194,7 @@ def create(admin: Any, name: str, **attributes: Any) -> None:
     def made() -> bool:
         try:
             admin.create_destination("queue", name, if_exists="keep", **attributes)
-        except ConnectionLostError:
+        except (ConnectionLostError, RequestTimeoutError):
             return False
         return True
 

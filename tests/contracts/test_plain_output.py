@@ -36,6 +36,7 @@ SHAPES = {
     "list bkr": ROWS,
     "list svc": ROWS,
     "list cxn": ROWS,
+    "list node": ROWS,
     "query dst -n orders": OBJECT,
     "query dst -n orders --effective": ROWS,
     "query con -n CON": OBJECT,

@@ -11,6 +11,7 @@ it is told to come again, and the next process follows.
     ``copy_row``                  all that, for the broker that keeps it
     ``until_unled``               waits until it hears its leader no more
     ``change``, ``require``       another copy is added, gets its vote, or goes; how many have to have an entry
+    ``hand_over``                 another copy leads in this one's place
 """
 
 from __future__ import annotations
@@ -140,6 +141,10 @@ class CopyHost(DestinationHost):
     async def lead(self) -> None:
         """Ask the others for their promise; what came of it is in ``held``."""
         self._kept_copy().lead()
+
+    async def hand_over(self, copy: str, quiet: bool) -> str:
+        """Have another copy lead at once; returns why not, "" when this one has handed its lead over, and ends."""
+        return self._kept_copy().hand_over(copy, quiet=quiet)
 
     async def change(self, change: str, copy: str) -> str:
         """Have a copy added, promoted or removed; returns why not, "" when it is final."""

@@ -57,6 +57,9 @@ class RemoteCopy(RemoteHost):
     async def require(self, min_in_sync: int) -> str:
         return str(await runtime.call(self.actor.require, min_in_sync, timeout_s=ANSWER_S + runtime.CALL_TIMEOUT_S))
 
+    async def hand_over(self, copy: str, *, quiet: bool) -> str:
+        return str(await runtime.call(self.actor.hand_over, copy, quiet))
+
 
 class RayCopies:
     """``save`` writes the catalogue."""

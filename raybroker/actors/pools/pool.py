@@ -7,6 +7,7 @@ returned.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,6 +29,8 @@ _ITS_OWN: Final = frozenset({"get_if_exists", "lifetime", "name", "namespace"})
 REPORT_S: Final = 5.0
 """How often an instance tells Ray's metrics what it has counted."""
 
+log = logging.getLogger("raybroker.listener")
+
 
 class ConsumerActor:
     """One instance. ``stats`` may be called at any time; ``stop`` ends it after the calls that run."""
@@ -47,6 +50,14 @@ class ConsumerActor:
     def stats(self) -> dict[str, Any]:
         """See :meth:`Pool.stats`."""
         return self._instance.stats()
+
+    def wait_to_leave(self) -> bool:
+        """Returns True when the node of this actor is drained, False when it stops."""
+        return self._instance.wait_to_leave()
+
+    def leave(self) -> dict[str, Any]:
+        """Begin no more calls; what is in hand goes on. May be called again."""
+        return self._instance.leave()
 
     def stop(self) -> dict[str, Any]:
         """End after what is in hand; what is buffered goes back to the destination."""
@@ -75,12 +86,28 @@ class _Actor:
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
+        self._told: Any = None
+        """What will say that it leaves."""
 
     def ready(self) -> None:
         runtime.call_blocking(self.actor.ready, timeout_s=READY_S + runtime.CALL_TIMEOUT_S)
 
     def stats(self) -> dict[str, Any]:
         found: dict[str, Any] = runtime.call_blocking(self.actor.stats)
+        return found
+
+    def leaves(self) -> bool:
+        try:
+            self._told = self._told or self.actor.wait_to_leave.remote()
+            said = runtime.answered(self._told)
+        except BrokerError:  # It is being started again, or has ended.
+            said = False
+        if said is not None:
+            self._told = None
+        return bool(said)
+
+    def leave(self) -> dict[str, Any]:
+        found: dict[str, Any] = runtime.call_blocking(self.actor.leave, timeout_s=STOP_TIMEOUT_S)
         return found
 
     def stop(self) -> dict[str, Any]:
@@ -112,19 +139,30 @@ def make_pool(
             f" start one with rb.start({cluster!r}) or: raybroker up --name {cluster}"
         )
     options = {"max_concurrency": 4, **actor_options}
+    options["max_concurrency"] += 1  # One call waits until the node of the instance is drained.
     looking: list[Connection] = []
+    drained: list[str] = []
 
-    def make() -> _Actor:
-        return _Actor(runtime.create_actor(ConsumerActor, cluster, listener, name=None, **options))
-
-    def backlog() -> int:
+    def asked(ask: Callable[[Connection], Any]) -> Any:
         if not looking:
             looking.append(connect(cluster=cluster))
         try:
-            return backlog_of(listener, looking[0])()
+            return ask(looking[0])
         except BrokerError:
             looking.pop().close()
             raise
+
+    def make() -> _Actor:
+        try:
+            drained[:] = [row["node"] for row in asked(lambda connection: connection.admin().list_drained_nodes())]
+        except BrokerError as error:  # What was known before holds.
+            log.warning("it is not known which nodes are drained: %s", error)
+        return _Actor(
+            runtime.create_actor(ConsumerActor, cluster, listener, name=None, **runtime.elsewhere(options, drained))
+        )
+
+    def backlog() -> int:
+        return int(asked(lambda connection: backlog_of(listener, connection)()))
 
     def close() -> None:
         for connection in looking:

@@ -54,10 +54,13 @@ class ClusterItself:
     async def list_brokers(self) -> list[Row]:
         """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
         ``reason``: why it is not up, "" for one that is; with a shared store what that has of it, and how
-        many processes stand by there; with copies of logs how many it keeps, leads and has behind."""
+        many processes stand by there; with copies of logs how many it keeps, leads and has behind; of a drained one how
+        far that is."""
         member, nodes = self._clustering.member, self._nodes()
         coordinator = member.membership.coordinator()
-        reasons, standing_by, copies = await asyncio.gather(self._reasons(), self._standing_by(), self._copies())
+        reasons, standing_by, copies, drains = await asyncio.gather(
+            self._reasons(), self._standing_by(), self._copies(), self.draining.drains.drain_rows()
+        )
         return [
             {
                 "broker": row.name,
@@ -70,6 +73,7 @@ class ClusterItself:
                 **self.stored(row.name),
                 **standing_by.get(row.name, {}),
                 **copies.get(row.name, {}),
+                **drains.get(row.name, {}),
             }
             for row in member.membership.broker_rows()
         ]

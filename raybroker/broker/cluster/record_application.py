@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raybroker.broker.cluster.cluster_pauses import PausesHere, paused_by_hand
+from raybroker.broker.definitions.drained_nodes import DrainedNodes
 from raybroker.broker.definitions.named import NamedDefinitions
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
@@ -32,7 +33,7 @@ from raybroker.model.definitions.kinds.pause import PAUSE
 from raybroker.model.definitions.kinds.policy import POLICY
 from raybroker.model.definitions.kinds.quota import QUOTA
 from raybroker.model.definitions.kinds.subscription import SUBSCRIPTION
-from raybroker.model.definitions.kinds.table import BROKER, RECORDED
+from raybroker.model.definitions.kinds.table import BROKER, DRAIN, RECORDED
 from raybroker.model.definitions.kinds.template import TEMPLATE
 from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import BrokerError, InvalidDestinationError
@@ -43,10 +44,21 @@ MANY: Final = 500
 """Destinations that are created with one wait for the disk."""
 
 ONLY_HERE: Final = "isLocalOnly"
+NODE: Final = "node"
+"""The first part of the key of a drained node."""
 
 Work = Callable[[Change], Awaitable[None]]
 
 log = logging.getLogger("raybroker.cluster")
+
+
+class NamedHere(NamedTuple):
+    """What a broker keeps by name."""
+
+    templates: Templates
+    quotas: Quotas
+    policies: Policies
+    drained_nodes: DrainedNodes
 
 
 class Applying:
@@ -59,9 +71,7 @@ class Applying:
         registry: Registry,
         placement: Placement,
         subscriptions: Subscriptions,
-        templates: Templates,
-        quotas: Quotas,
-        policies: Policies,
+        named: NamedHere,
         locate: Callable[[str, str, bool], Awaitable[object]],
         brokers_changed: Callable[[], None],
     ) -> None:
@@ -70,22 +80,25 @@ class Applying:
         self._placement = placement
         self._subscriptions = subscriptions
         self._named: dict[Recorded, NamedDefinitions] = {
-            TEMPLATE.recorded: templates,
-            QUOTA.recorded: quotas,
-            POLICY.recorded: policies,
+            TEMPLATE.recorded: named.templates,
+            QUOTA.recorded: named.quotas,
+            POLICY.recorded: named.policies,
         }
         self._made: dict[Recorded, Work] = {
             DESTINATION: self._update,
             SUBSCRIPTION.recorded: self._subscribe,
             PAUSE.recorded: self._pauses.make,
+            DRAIN: self._drain,
             **dict.fromkeys(self._named, self._define),
         }
         self._ended: dict[Recorded, Work] = {
             DESTINATION: self._destroy,
             SUBSCRIPTION.recorded: self._unsubscribe,
             PAUSE.recorded: self._pauses.resume,
+            DRAIN: self._end_drain,
             **dict.fromkeys(self._named, self._drop),
         }
+        self._drained_nodes = named.drained_nodes
         self._locate = locate
         self._brokers_changed = brokers_changed
         self._starting = True
@@ -169,6 +182,8 @@ class Applying:
                     have.quotas.pop(named, None)  # What the record does not know goes on having it.
                 if registry.where.get(key) is host and not row["temporary"] and not key[1].startswith("mq."):
                     self._add(have, wanted, key, row)
+        have.drains.update({key: row for key, row in wanted.drains.items() if key[0] != NODE})
+        have.drains.update({(NODE, node): row for node, row in self._drained_nodes.saved().items()})
         for kind in RECORDED:
             if kind not in self._made:
                 have.table(kind).update(wanted.table(kind))
@@ -276,6 +291,17 @@ class Applying:
         kind = KIND_OF[change.kind]
         if not (kind.referred and self._registry.unasked):  # What is there may refer to it.
             await self._named[kind].drop(change.key[0])
+
+    async def _drain(self, change: Change) -> None:
+        """A drained broker looks itself at what the record says of it."""
+        what, name = change.key
+        if what == NODE:
+            await self._drained_nodes.put(name, dict(change.attributes))
+
+    async def _end_drain(self, change: Change) -> None:
+        what, name = change.key
+        if what == NODE:
+            await self._drained_nodes.drop(name)
 
 
 def _key(key: tuple[str, ...]) -> Key:

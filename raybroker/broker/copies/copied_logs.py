@@ -44,6 +44,13 @@ ASK_S: Final = 1.0
 leader."""
 ANSWER_S: Final = 1.0
 """How long a copy or a broker may take to answer."""
+QUIET_S: Final = 1.0
+"""How long a drained broker looks for a moment in which no batch is under way before it hands a log over: those would
+have to be sent again."""
+TAKEN_S: Final = 10.0
+"""How long it is seen to that a log which was handed over is led."""
+TAKEN_LOOK_S: Final = 2.0
+"""Until its new leader is told once more: copies have heard the old one no more by then."""
 FOR_GOOD_MS: Final = 1 << 62
 OPENED_S: Final = 120.0
 """How long a copy that was made for a new destination may be in no record."""
@@ -96,6 +103,8 @@ class CopiedLogs:
         """Logs that are in no record → until when nothing is done about it; for good where an operator was told."""
         self._unled = asyncio.Event()
         """A copy has just said that it hears its leader no more."""
+        self._handing: dict[str, int] = {}
+        """Log → since when this broker has tried to hand it over."""
         self.changes: dict[str, int] = {}
         """Log → how often another copy was seen to lead than before."""
         self._loops = Supervisor(f"copies at broker {me}")
@@ -147,7 +156,8 @@ class CopiedLogs:
     async def run(self) -> None:
         """Look, for as long as the broker lives."""
         while self._maker is not None:
-            unsteady = any(
+            drained = self._me in self.drained_brokers()
+            unsteady = drained or any(
                 not one.is_led or (one.leads != one.served and one.placed.opened) for one in self._own.values()
             )
             with contextlib.suppress(TimeoutError):
@@ -240,7 +250,13 @@ class CopiedLogs:
         elif copy.leads and not copy.served:
             self._once(f"the start of {name}", self._serve(copy))
         elif copy.leads:
-            self._once(f"the set of {name}", complete(copy, now_ms, self._propose))
+            drained = self._me in self.drained_brokers()
+            heir, heirs_copy = copy.heir(self.drained_brokers(), now_ms) if drained else ("", "")
+            if heir:
+                self._once(f"the hand-over of {name}", self._hand_over(copy, heir, heirs_copy))
+            else:
+                self._handing.pop(name, None)
+                self._once(f"the set of {name}", complete(copy, now_ms, self._propose))
         if copy.is_led and not copy.leads:
             self._once(f"the end of the leader of {name}", self._watch(copy))
         for action in copy.due(now_ms):
@@ -270,6 +286,7 @@ class CopiedLogs:
                 self.changes[name] = self.changes.get(name, 0) + 1
             if leader == self._me:
                 why = f"the copy of broker {before} was heard no more" if before else "nobody was heard to lead it"
+                why = f"broker {before} is drained" if before in self.drained_brokers() else why
                 log.warning(
                     "[B2205] %s %s is led by broker %s, in term %d: %s",
                     *copy.placed.key,
@@ -344,6 +361,33 @@ class CopiedLogs:
             log.info("broker %s could not be told to lead %s: %s", chosen, copy.placed.log, error)
         finally:
             copy.takeovers.ended(action)
+
+    def drained_brokers(self) -> frozenset[str]:
+        """Return the brokers that are drained, and lead nothing that another one can lead."""
+        return frozenset(name for what, name in self._agreed().drains if what == "broker")
+
+    async def _hand_over(self, copy: OwnCopy, heir: str, heirs_copy: str) -> None:
+        """Have another broker's copy lead; with that the process of the copy here ends, and its answer may be lost."""
+        name, now_ms = copy.placed.log, self._now_ms()
+        quiet = now_ms - self._handing.setdefault(name, now_ms) < QUIET_S * 1000
+        try:
+            why = await asyncio.wait_for(copy.port.hand_over(heirs_copy, quiet=quiet), ANSWER_S)
+        except (BrokerError, TimeoutError) as error:
+            why = ""
+            log.info("broker %s has asked its copy of %s to hand over: %s", self._me, name, str(error) or "no answer")
+        if why:
+            log.info("%s %s is not handed over to broker %s yet: %s", *copy.placed.key, heir, why)
+            return
+        self._handing.pop(name, None)
+        log.warning("[B2209] %s %s is handed over to broker %s: broker %s is drained", *copy.placed.key, heir, self._me)
+        for _ in range(int(TAKEN_S / TAKEN_LOOK_S)):
+            await asyncio.sleep(TAKEN_LOOK_S)
+            if copy.is_led:
+                return
+            try:
+                await self._tell_to_lead(heir, name)
+            except BrokerError as error:
+                log.info("broker %s could not be told to lead %s: %s", heir, name, error)
 
     async def _tell_to_lead(self, broker: str, name: str) -> None:
         log.warning("[B2206] broker %s tells broker %s to lead %s", self._me, broker, name)
@@ -537,7 +581,15 @@ class CopiedLogs:
         asked = self._own.get(fresh)
         if asked is not None and self._maker is not None:
             await self._ask_own(self._maker, asked)
-        return {name: {**copy.row, "served": copy.served} for name, copy in self._own.items() if copy.row}
+        return {
+            name: {**copy.row, "served": copy.served, "name": copy.placed.key[1], "heir": self._heir_of(copy)}
+            for name, copy in self._own.items()
+            if copy.row
+        }
+
+    def _heir_of(self, copy: OwnCopy) -> str:
+        """Who leads a log once this broker is drained; "" where it does not lead, or nobody else can."""
+        return copy.heir(self.drained_brokers(), self._now_ms())[0] if copy.leads else ""
 
     async def led_copies(self) -> Row:
         """Return how the logs are that are led here; see raybroker.admin.copy_checks."""

@@ -6,13 +6,14 @@ raybroker.cluster.replicas.copy_takeover: of the brokers that keep a copy, the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.broker.copies.copy_port import Address, CopyPort
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.cluster.replicas.copy_takeover import Copies, CopyAction, CopyTakeovers, HeldCopy
 from raybroker.hosting.host_port import Row
+from raybroker.model.hashing import rendezvous
 
 AFTER_MS: Final = 150
 """How long this broker's copy hears no leader, beyond what it waits itself, before the others are asked."""
@@ -146,6 +147,23 @@ class OwnCopy:
             return False
         self.takeovers.urge(self.placed.home, now_ms)
         return True
+
+    def heir(self, leaving: Collection[str], now_ms: int) -> tuple[str, str]:
+        """Return the broker that is to lead in place of this one, which leads now, and its copy; ("", "") where none
+        can.  ``leaving``: brokers that are to lead nothing.  Logs that several can lead are spread over those."""
+        rows = self.known_rows(now_ms)
+        of_leader = {one["copy"]: one for one in self.row.get("copies", ())}
+        able: dict[str, str] = {}
+        for broker in self.placed.brokers:
+            row = rows.get(broker, {})
+            one = of_leader.get(row.get("copy"), {})
+            there = one.get("voter") and one["connected"] and not one["trouble"] and row.get("fit")
+            if there and broker != self._me and broker not in leaving:
+                able[broker] = str(row["copy"])
+        if not able:
+            return "", ""
+        chosen = rendezvous(self.placed.log, sorted(able))
+        return chosen, able[chosen]
 
     def why(self) -> str:
         """Return why nobody leads, for people; "" while somebody does."""

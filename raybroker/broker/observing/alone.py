@@ -18,14 +18,15 @@ class NotShared:
             " over from each other in a database that they share (imq.cluster.ha = true)"
         )
 
-    async def drain_broker(self, broker: str, to: str | None = None) -> Row:
+    async def drain_broker(self, broker: str, to: str | None = None, off: bool = False) -> Row:
         return await self.take_drained(broker, broker)
 
     async def take_drained(self, broker: str, stop: object) -> Row:
         """See StoreWatch."""
         raise NotSupportedError(
-            f"broker {broker} cannot be drained: what it stores is its own, and no other one can serve it. That is so"
-            " where brokers share a database (imq.cluster.ha = true); else shut it down: raybroker shutdown bkr"
+            f"broker {broker} cannot be drained: what it stores is its own, and no other one can serve it. Another one"
+            " could where queues have copies (replicas = 3), or brokers share a database (imq.cluster.ha = true); else"
+            " shut it down: raybroker shutdown bkr"
         )
 
     def row(self, name: str) -> Row:

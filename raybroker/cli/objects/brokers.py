@@ -52,8 +52,15 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         **row,
         "pid": str(row.get("pid", "-")),
         "role": "yes" if row.get("is_master") else "-",
+        "draining": _drain(row),
         "standby": ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for count, kind in ready if count) or "-",
     }
+
+
+def _drain(row: dict[str, Any]) -> str:
+    if "drain" not in row:
+        return "-"
+    return f"{row['drain']}, leads {row['leads']}" if row["leads"] else str(row["drain"])
 
 
 def _list(cluster: str, *, json: bool) -> None:
@@ -68,9 +75,10 @@ def _list(cluster: str, *, json: bool) -> None:
         if any("copies" in row for row in rows)
         else ""
     )
+    drained = ", draining: drain" if any("drain" in row for row in rows) else ""
     show_list(
         rows,
-        f"broker, cluster, state, role: master{stored}{copied}, pid, address: ray",
+        f"broker, cluster, state, role: master{stored}{copied}{drained}, pid, address: ray",
         empty="no brokers",
         json=json,
         shown=_shown,

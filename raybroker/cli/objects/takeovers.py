@@ -1,4 +1,4 @@
-"""The takeover of a lost broker on the command line, and of one that is to go: takeover bkr, drain bkr."""
+"""The takeover of a lost broker on the command line: takeover bkr."""
 
 from __future__ import annotations
 
@@ -37,36 +37,15 @@ def takeover_bkr(admin: Admin, name: Lost, force: Force = False) -> None:
         output.say(f"of what broker {name} has copies of, other copies are to lead: {led}")
         return
     output.say(f"broker {begun['taker']} takes broker {name} over, tenure {begun['tenure']}")
-    _wait(admin, begun)
+    wait_until_taken(admin, begun)
 
 
-@command("drain", "bkr")
-def drain_bkr(
-    admin: Admin,
-    name: Annotated[str, typer.Option("-n", "--name", metavar="BROKER", help="The broker that is to go.")],
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="BROKER", help="The one beside which it is started.")
-    ] = None,
-    force: Force = False,
-) -> None:
-    """Move a broker to another one's node, before maintenance of its own: raybroker drain bkr -n b2 --to b1
-
-    Where brokers share a database (imq.cluster.ha). It takes no new clients, its consumers have
-    raybroker.shutdown.delivery seconds to acknowledge what they were given, and it is started beside the other one as
-    soon as it is down, with what it has stored. Clients go on there.
-    """
-    ask(force, f"move broker {name} to another node? Its clients wait meanwhile.")
-    begun = admin.drain_broker(name, to)
-    output.say(f"broker {name} is drained to broker {begun['taker']}")
-    _wait(admin, begun)
-
-
-def _wait(admin: Admin, begun: dict[str, Any]) -> None:
+def wait_until_taken(admin: Admin, begun: dict[str, Any]) -> None:
     """Wait until a broker takes clients in the tenure that has begun."""
     name, tenure = begun["broker"], begun["tenure"]
     clock = SystemClock()
     until_ns = clock.monotonic_ns() + round(WAIT_S * 1e9)
-    while (row := _row(admin, name)).get("store_state") != "OPERATING" or row["tenure"] < tenure:
+    while (row := broker_row(admin, name)).get("store_state") != "OPERATING" or row["tenure"] < tenure:
         if row.get("store_state") == "TAKEOVER_FAILED" and row["tenure"] == tenure:
             raise IllegalStateError(f"the takeover of broker {name} has failed: {row.get('store_reason', '')}")
         if clock.monotonic_ns() > until_ns:
@@ -77,7 +56,7 @@ def _wait(admin: Admin, begun: dict[str, Any]) -> None:
     output.say(f"broker {name} takes clients on node {row['store_node']}")
 
 
-def _row(admin: Admin, name: str) -> dict[str, Any]:
+def broker_row(admin: Admin, name: str) -> dict[str, Any]:
     """Return what the cluster says of a broker; nothing while whoever is asked is the one that goes."""
     try:
         return next((row for row in admin.list_brokers() if row["broker"] == name), {})

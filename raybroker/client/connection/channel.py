@@ -359,7 +359,7 @@ class Channel:
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
             if self.observer is not None:
                 self.observer.channel_closing(self)
-        elif event.name in ("destroyed", "halted", "gate", "credit", "armed", "consumers"):
+        elif event.name in ("destroyed", "halted", "gate", "credit", "armed", "consumers", "draining"):
             handle = event.data.get("handle", 0)
             endpoint = self.endpoints.get(handle)
             if event.name in ("destroyed", "halted"):  # The host answers nothing more of this handle.

@@ -7,14 +7,16 @@ by one of the handles that were on it, so that there is one "reconnected" a link
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from raybroker.client.connection.drain_notice import DrainNotice
 from raybroker.client.destinations import Destination
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.io.io_thread import IoThread
 from raybroker.model.errors import BrokerError
+from raybroker.system.clock import SystemClock
 
 CLOSING: Final = "closing"
 CLOSED: Final = "closed"
@@ -37,6 +39,8 @@ class ConnectionEvent:
              "reconnect_failed": an attempt to come back has failed; the next one follows, unless it was the last
              "reconnected": the handles are back, at ``address``
              "refused": messages that nobody waits for (persistent=False) were not taken; ``text`` says how many and why
+             "draining": the Ray node of this program is drained, and its consumers get nothing more; ``text`` says when
+             it goes, ``Message.draining`` too; "staying": that is over
     address  the host: its name, and "@", IP address and port where it has them
     code     why, as the code of an error of ``raybroker.errors``; "" for "reconnected"
     text     the same in words
@@ -74,6 +78,7 @@ class Events:
         self._on_exception: Callable[[BrokerError], object] | None = None
         self._refusals: dict[tuple[str, str], tuple[int, BrokerError]] = {}
         self._telling = False
+        self.drain = DrainNotice()
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """Call ``handler`` from now on with each event; None: nobody."""
@@ -110,12 +115,22 @@ class Events:
         if refusals:
             self._io.loop.call_later(REFUSALS_APART_S, self._tell_refusals)
 
+    def drain_told(self, consumer: int, address: str, data: Mapping[str, Any]) -> None:
+        """A host has told a consumer that its node is drained, or is not any more."""
+        leaving, left_ms = bool(data.get("leaving")), data.get("left_ms")
+        told = self.drain.told(consumer, leaving=leaving, left_ms=left_ms, now_s=SystemClock.monotonic_ns() / 1e9)
+        if told is not None:
+            log.warning("%s", told.text)
+            self._post(ConnectionEvent(told.kind, address, text=told.text))
+
     def emit(self, kind: str, address: str, error: BrokerError | None = None, attempt: int = 0) -> None:
         """The handler is called in a later turn of the loop, in order; what it raises harms nobody else."""
-        handler = self._on_event
-        if handler is not None:
-            code, text = (error.code, str(error)) if error is not None else ("", "")
-            self._io.post(handler, ConnectionEvent(kind, address, code, text, attempt))
+        code, text = (error.code, str(error)) if error is not None else ("", "")
+        self._post(ConnectionEvent(kind, address, code, text, attempt))
+
+    def _post(self, event: ConnectionEvent) -> None:
+        if self._on_event is not None:
+            self._io.post(self._on_event, event)
 
 
 class Outage:

@@ -54,6 +54,10 @@ class BrowserCore(Endpoint):
         self._failure: BrokerError | None = None
         self._found: list[Message] = []
 
+    def drain_left_s(self) -> float | None:
+        """A browser takes nothing, and is told nothing."""
+        return None
+
     async def open(self) -> None:
         """Raises InvalidSelectorError, InvalidDestinationError and ConnectionLostError."""
         create = self.destination not in self._connection.kept.temporaries

@@ -341,6 +341,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         opened = partial(self._opened, drained=drained)
         await self._open(channel, "open_consumer", args, opened, undo="close_consumer")
 
+    def drain_left_s(self) -> float | None:
+        """See Message.draining."""
+        return self._connection.events.drain.left_s(self._connection.clock.monotonic_ns() / 1e9)
+
     def _labels(self) -> list[str]:
         """What it has at hand: what the application says, and in Ray its node."""
         objects = self._connection.channels.objects
@@ -379,6 +383,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._flow.restart()
         self._to_come.clear()
         self._to_come.min_tag = 0
+        self._connection.events.drain.consumer_ended(id(self))
         self.epoch = 0
 
     def _withdrawn(self, ranges: unacknowledged_ranges.Ranges) -> None:
@@ -555,6 +560,9 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         elif isinstance(frame, wire.PromotedFrame):
             self.active = True
             self._owner.member_promoted()
+        elif isinstance(frame, wire.EventFrame) and frame.name == "draining":
+            channel = self._channel
+            self._connection.events.drain_told(id(self), channel.place.key if channel else "", frame.data)
         elif isinstance(frame, wire.EventFrame) and frame.name in ("destroyed", "halted"):
             self._connection.attachments.end_handle(self, ended_by(frame, self.name))
 
@@ -715,6 +723,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self._ack_deadline.stop()
         self._all_flow.handed_out(self._flow.buffered)
         self._flow.restart()
+        self._connection.events.drain.consumer_ended(id(self))
         with self._lock:
             seen = self._handed_out_up_to
             self._drop_all(CLOSED)

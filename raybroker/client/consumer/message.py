@@ -99,6 +99,10 @@ class Receiver(Protocol):
     @property
     def session(self) -> MessageSession: ...
 
+    def drain_left_s(self) -> float | None:
+        """See Message.draining."""
+        ...
+
 
 class Part(NamedTuple):
     """One message of a unit of work."""
@@ -424,6 +428,12 @@ class Message:
         return decode_body(state[0], memoryview(state)[1:]) if state else None
 
     @property
+    def draining(self) -> float | None:
+        """Seconds until the Ray node of this program is taken away, ``inf`` where nobody has said when; None: it is not
+        drained.  A handler that works for long looks at it now and then, and keeps a :meth:`checkpoint`."""
+        return self._delivery.consumer.drain_left_s()
+
+    @property
     def unit_of_order(self) -> str | None:
         """The unit of order that it belongs to."""
         return self._headers().unit
@@ -648,6 +658,10 @@ class _Elsewhere:
         self.name = name
         self.unpickles = unpickles
         self.session: Any = _ElsewhereSession()
+
+    def drain_left_s(self) -> float | None:
+        """Nobody is told here of its node."""
+        return None
 
 
 def _copy(

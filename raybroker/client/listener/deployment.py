@@ -108,7 +108,12 @@ class _Local:
 
     def __init__(self, instance: Instance) -> None:
         self.actor = instance
-        self.ready, self.stats, self.stop = instance.ready, instance.stats, instance.stop
+        self.ready, self.stats = instance.ready, instance.stats
+        self.leave, self.stop = instance.leave, instance.stop
+
+    def leaves(self) -> bool:
+        """No other node is there for it."""
+        return False
 
     def discard(self) -> None:
         """Its threads have ended, or will with the call that runs."""

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.client.connection.drain_notice import DRAINING, STAYING
 from raybroker.client.io.io_thread import ending
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Verdict, give_up, judge, reason_of, report, require_result
@@ -25,6 +26,7 @@ from raybroker.transport.loops import run_until_stopped
 
 if TYPE_CHECKING:
     from raybroker.client.blocking.handles import Connection, Consumer, Session
+    from raybroker.client.connection.events import ConnectionEvent
     from raybroker.client.consumer.message import Message
 
 IDLE_S: Final = 0.2
@@ -49,6 +51,8 @@ class Instance:
     ) -> None:
         self.listener = listener
         self.stopping = threading.Event()
+        self._leaves = threading.Event()
+        """Its node is drained, or it stops."""
         self.last_error: str | None = None
         self._connect = connect
         self._fatal = fatal
@@ -68,8 +72,20 @@ class Instance:
                 if old is not None:
                     old.close()
                 self._connection = self._connect(self.listener.client_id)
+                self._connection.on_event(self._told)
                 self._connection.start()
             return self._connection
+
+    def _told(self, event: ConnectionEvent) -> None:
+        if event.kind == DRAINING:
+            self._leaves.set()
+        elif event.kind == STAYING and not self.stopping.is_set():
+            self._leaves.clear()
+
+    def wait_to_leave(self) -> bool:
+        """Wait until the node is drained: True; or until the instance stops: False."""
+        self._leaves.wait()
+        return not self.stopping.is_set()
 
     def run(self, result: Awaitable[object]) -> None:
         """Run a coroutine on the event loop of the instance; returns when it has ended."""
@@ -121,12 +137,18 @@ class Instance:
             "last_error": self.last_error,
         }
 
-    def stop(self) -> dict[str, Any]:
-        """End after the calls that run; what is buffered goes back. Returns the last stats."""
+    def leave(self) -> dict[str, Any]:
+        """Begin no more calls, and wait STOP_S for those that run, which go on; "stopped" in the stats: there are
+        none."""
         self.stopping.set()
+        self._leaves.set()
         for worker in self._workers:
             worker.thread.join(STOP_S)
-        found = self.stats()
+        return self.stats()
+
+    def stop(self) -> dict[str, Any]:
+        """End after the calls that run; what is buffered goes back. Returns the last stats."""
+        found = self.leave()
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:

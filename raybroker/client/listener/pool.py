@@ -7,14 +7,16 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.io.closing import noted_on
 from raybroker.client.listener.autoscaling import LOOK_S, Autoscaler
 from raybroker.client.listener.demand_feed import DemandFeed
 from raybroker.client.listener.instance import COUNTS, STOP_S
+from raybroker.client.listener.instance_handle import InstanceHandle
 from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.promise import Promise, check_promise_s
+from raybroker.client.listener.replacing import Replacing
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError
 from raybroker.system.supervision import Supervisor
 
@@ -32,32 +34,13 @@ AT_A_TIME: Final = 16
 log = logging.getLogger("raybroker.listener")
 
 
-class Handle(Protocol):
-    """An instance, wherever it runs. Each method raises BrokerError when it cannot answer."""
-
-    @property
-    def actor(self) -> Any:
-        """What runs it."""
-        ...
-
-    def ready(self) -> None: ...
-
-    def stats(self) -> dict[str, Any]: ...
-
-    def stop(self) -> dict[str, Any]: ...
-
-    def discard(self) -> None:
-        """It is not needed any more."""
-        ...
-
-
 class Pool:
     """Made by :func:`raybroker.deploy`. The instances end with the process that deployed them, or with ``stop()``."""
 
     def __init__(
         self,
         listener: Listener,
-        make: Callable[[], Handle],
+        make: Callable[[], InstanceHandle],
         backlog: Callable[[], int],
         close: Callable[[], None] = lambda: None,
         attach: Callable[[], Connection] | None = None,
@@ -72,7 +55,7 @@ class Pool:
         self._least = 1
         self.reason = ""
         """Why there are so many instances, where that is decided by a promise."""
-        self._handles: list[Handle] = []
+        self._handles: list[InstanceHandle] = []
         self._gone = dict.fromkeys(COUNTS, 0)
         self._scaling = threading.Lock()
         self._over = threading.Event()
@@ -126,10 +109,22 @@ class Pool:
         ending, self._handles = self._handles[left:], self._handles[:left]
         found = _asked(ending, lambda handle: handle.stop())
         for handle, row in zip(ending, found, strict=True):
-            for name in COUNTS:
-                self._gone[name] += row.get(name, 0)
-            handle.discard()
+            self._gone_from(handle, row)
         return found
+
+    def _gone_from(self, handle: InstanceHandle, row: dict[str, Any]) -> None:
+        """An instance has ended; ``row``: its last stats."""
+        for name in COUNTS:
+            self._gone[name] += row.get(name, 0)
+        handle.discard()
+
+    def _replace(self, old: InstanceHandle, made: InstanceHandle) -> bool:
+        """Have another instance in place of one; False: it is not there any more."""
+        with self._scaling:
+            if self._over.is_set() or old not in self._handles:
+                return False
+            self._handles[self._handles.index(old)] = made
+            return True
 
     def stats(self) -> list[dict[str, Any]]:
         """One dict an instance: messages, batches, redelivered, failures, rejected (dead at once), reattached, state,
@@ -195,6 +190,10 @@ class Pool:
         except BaseException:
             self.stop()
             raise
+        replacing = Replacing(
+            self.listener.name, self._over, lambda: list(self._handles), self._make, self._replace, self._gone_from
+        )
+        self._loops.thread("replacing on drained nodes", replacing.run, thread_name="raybroker-replacing")
         if isinstance(scaler, Promise):
             self.keep_promise(scaler)
         elif scaler is not None:
@@ -254,8 +253,8 @@ class Pool:
                 told = str(error)
 
 
-def _asked(handles: Iterable[Handle], ask: Callable[[Handle], dict[str, Any]]) -> list[dict[str, Any]]:
-    def answer(handle: Handle) -> dict[str, Any]:
+def _asked(handles: Iterable[InstanceHandle], ask: Callable[[InstanceHandle], dict[str, Any]]) -> list[dict[str, Any]]:
+    def answer(handle: InstanceHandle) -> dict[str, Any]:
         try:
             return ask(handle)
         except BrokerError as error:

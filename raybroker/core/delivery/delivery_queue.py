@@ -327,7 +327,7 @@ class DeliveryQueue:
             found.recorded.append(delivery.run)
         if run.attempts:
             found.redelivered += delivery.count
-        if consumer.no_ack:  # Its units are free for the next at once.
+        if consumer.asked.no_ack:  # Its units are free for the next at once.
             found.settled.append(delivery)
             if self.pending is not self.plain:
                 self.pending.settled([delivery.run])
@@ -426,7 +426,7 @@ class DeliveryQueue:
         The consumer is told, and gets nothing more before it is heard of again: it would keep that as well.
         """
         now_ms = self.step.now_ms
-        found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.lease_ms]
+        found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.asked.lease_ms]
         failed: list[FailedDeliveries] = []
         for consumer, items in found:  # What is overdue itself is not revoked with another's of its unit.
             if items:

@@ -171,6 +171,8 @@ def _consumer(destination: Destination, queue: DeliveryQueue, consumer: Consumer
         "selector": selector.text if selector is not None else own.selector if own is not None else None,
         "active": consumer.active,
         "held": consumer.held,
+        "leaving": consumer.leaving,
+        "labels": list(consumer.asked.labels),
         "flow": "credit" if isinstance(window, CreditWindow) else "prefetch",
         "limit": consumer.limit,
         "tuned": consumer.asked.tunes,

@@ -18,6 +18,7 @@ from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.overrides import effective_limit
 from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.sessions.attachments import Attachments
+from raybroker.engine.sessions.drained_nodes import NodeDrains
 from raybroker.engine.sessions.session import Arguments, Operation, Session
 from raybroker.model.affinity import check_labels
 from raybroker.model.batch import Batch
@@ -86,6 +87,7 @@ class ConsumerRequests:
         meters: Meters,
         codec: Codec,
         clock: Clock,
+        drained: NodeDrains,
         *,
         broker: str,
     ) -> None:
@@ -95,6 +97,7 @@ class ConsumerRequests:
         self._meters = meters
         self._codec = codec
         self._now_ms = clock.now_ms
+        self._drained = drained
         self._broker = broker
 
     def operations(self) -> Mapping[str, Operation]:
@@ -180,6 +183,7 @@ class ConsumerRequests:
             "may_get": may_give(queue),
         }
         session.peer.reply(request, answer)
+        self._drained.look_at(attachment)
         if session.delivering:
             session.perform(attachment, cmd.Proceed(attachment.number))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raybroker.engine.memory.memory_protection import MemoryProtection
+from raybroker.engine.sessions.drained_nodes import NodeDrains
 from raybroker.hosting.host_memory import HostMemory
 from raybroker.model.listing import Row
 
@@ -18,11 +19,13 @@ class ProcessPort:
         reconfigure: Callable[[Row], None],
         used: HostMemory,
         protection: MemoryProtection,
+        drained: NodeDrains,
     ) -> None:
         self._state = state
         self._reconfigure = reconfigure
         self._used = used
         self._protection = protection
+        self._drained = drained
 
     async def state(self) -> Row:
         return self._state()
@@ -30,6 +33,11 @@ class ProcessPort:
     async def stop_intake(self) -> None:
         """Have all producers wait from now on: the broker is about to end the host."""
         self._protection.hold_everyone()
+
+    async def drain_nodes(self, until_ms: dict[str, int]) -> None:
+        """Have consumers on these nodes get nothing more, and give back what they have not begun; others get messages
+        again. Node → until when, milliseconds since 1970, 0 without a deadline."""
+        self._drained.define(until_ms)
 
     async def configure(self, changed: Row) -> None:
         """Have exactly these properties differ from the configuration."""

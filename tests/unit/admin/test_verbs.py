@@ -27,6 +27,7 @@ from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.definition_transfer import Transfer
 from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
+from raybroker.broker.definitions.drained_nodes import DrainedNodes
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
@@ -60,6 +61,7 @@ OF_BROKER = (
     Templates,
     Quotas,
     Policies,
+    DrainedNodes,
     Properties,
     Measuring,
     Ending,

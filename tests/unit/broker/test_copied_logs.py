@@ -68,6 +68,9 @@ class Port:
         self.copy.require(min_in_sync, 1)
         return await asyncio.to_thread(self._answers.get, timeout=WAIT_S)
 
+    async def hand_over(self, copy: str, *, quiet: bool) -> str:
+        return self.copy.hand_over(copy, quiet=quiet)
+
 
 class Maker:
     """Of one broker."""
@@ -228,6 +231,30 @@ async def story(folder: Path) -> None:
 
 def test_a_lost_leader_is_followed_and_its_new_disk_learns(tmp_path: Path) -> None:
     asyncio.run(story(tmp_path))
+
+
+async def drained(folder: Path) -> None:
+    brokers = Brokers(folder)
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        await brokers.propose(Change("begin_drain", ("broker", "b1"), {"since_ms": 1}))
+        await brokers.propose(Change("begin_drain", ("broker", "b2"), {"since_ms": 1}))
+        await brokers.until(lambda: brokers.serving() == ["b3"], "what is not drained serves it")
+        row = brokers.logs["b3"].replication_row(KEY)
+        assert (row["leader"], row["term"]) == ("b3", 2), "nobody else has led in between"
+        await brokers.propose(Change("begin_drain", ("broker", "b3"), {"since_ms": 1}))
+        await asyncio.sleep(0.3)
+        assert brokers.serving() == ["b3"], "there is nobody to hand it over to"
+        assert (await brokers.logs["b3"].copy_rows())[LOG]["heir"] == ""
+        await brokers.propose(Change("end_drain", ("broker", "b2")))
+        await brokers.until(lambda: brokers.serving() == ["b2"], "who may serve again does")
+    finally:
+        await brokers.close()
+
+
+def test_a_drained_broker_hands_what_it_leads_over(tmp_path: Path) -> None:
+    asyncio.run(drained(tmp_path))
 
 
 async def absent(folder: Path) -> None:

@@ -19,7 +19,7 @@ class World:
         self.up = list(up)
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.ended: list[str] = []
-        self.draining = Draining(self, self, self.shut_down)  # type: ignore[arg-type]
+        self.draining = Draining(self, self, self.shut_down, self, dict)  # type: ignore[arg-type]
 
     def live(self) -> list[str]:
         return self.up
@@ -51,6 +51,11 @@ def test_the_taker_has_it_shut_down() -> None:
     world = World("b1", "b2")
     assert asyncio.run(world.draining.take_drained("b2")) == {"broker": "b2"}
     assert world.ended == ["b2"]
+
+
+def test_a_broker_that_was_moved_is_not_drained_any_more_by_a_word() -> None:
+    with pytest.raises(ConfigError, match="b2 was moved, and there is nothing to end"):
+        asyncio.run(World("b1", "b2").draining.drain_broker("b2", off=True))
 
 
 def test_what_cannot_be_drained_is_refused_with_the_reason() -> None:

@@ -140,3 +140,31 @@ def test_copies_are_placed_once_and_go_with_their_destination() -> None:
     record.apply(Change("destroy_destination", PLACED.key))
     assert record.copies == {}
     assert "copies" not in record.canonical()
+
+
+def leader(*copies: dict[str, Any]) -> OwnCopy:
+    """Broker b1's copy, which leads; ``copies``: what it knows of the others."""
+    copy = own()
+    copy.row = row("c1", role="LEADER", serves=True, led=True, copies=[one_of("c1"), *copies])
+    copy.said("b2", row("c2"), 0)
+    copy.said("b3", row("c3"), 0)
+    return copy
+
+
+def one_of(copy: str, **more: Any) -> dict[str, Any]:
+    return {"copy": copy, "voter": True, "connected": True, "trouble": "", **more}
+
+
+def test_a_log_is_handed_over_to_a_broker_that_stays_and_whose_copy_can_lead() -> None:
+    copy = leader(one_of("c2"), one_of("c3"))
+    assert copy.heir({"b1", "b2"}, 0) == ("b3", "c3")
+    assert copy.heir({"b1", "b3"}, 0) == ("b2", "c2")
+    assert copy.heir({"b1"}, 0)[0] in ("b2", "b3")
+    assert copy.heir({"b1", "b2", "b3"}, 0) == ("", "")
+    assert copy.heir({"b1"}, FRESH_MS + 1) == ("", ""), "nobody was heard lately"
+
+
+@pytest.mark.parametrize("fault", [{"voter": False}, {"connected": False}, {"trouble": "it is full"}])
+def test_a_copy_that_cannot_lead_is_no_heir(fault: dict[str, Any]) -> None:
+    assert leader(one_of("c2", **fault), one_of("c3")).heir({"b1"}, 0) == ("b3", "c3")
+    assert leader(one_of("c2", **fault)).heir({"b1"}, 0) == ("", "")

@@ -39,6 +39,7 @@ class FakeHost:
         self.served: dict[tuple[str, str], Row] = {(row["type"], row["name"]): row for row in served}
         self.created: list[str] = []
         self.configured: Row | None = None
+        self.drained_nodes: dict[str, int] = {}
         self.quotas: Row | None = None
         self.policies: Row | None = None
         self.calls: list[tuple[Any, ...]] = []
@@ -129,6 +130,10 @@ class _Process(_Role):
     async def configure(self, changed: Row) -> None:
         self.host.asked()
         self.host.configured = changed
+
+    async def drain_nodes(self, until_ms: dict[str, int]) -> None:
+        self.host.asked()
+        self.host.drained_nodes = until_ms
 
     async def state(self) -> Row:
         self.host.asked()

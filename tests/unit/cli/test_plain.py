@@ -22,6 +22,7 @@ BY_HAND = {
     "checking": "grades end with the exit codes of monitoring",
     "cluster": "backups are files, and the record is restored without a broker",
     "definitions": "definitions are files, imported by several calls",
+    "drains": "the command waits until others serve, and until nothing is in hand",
     "ending": "the command waits until the broker has ended, or runs again",
     "metrics": "tables again and again, of what changed between two looks",
     "pools": "pools are actors, and no part of a broker",

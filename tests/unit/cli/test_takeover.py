@@ -40,7 +40,7 @@ class Admin:
         self.asked.append(broker)
         return {"broker": broker, "taker": "b1", "tenure": 3, "node": "n1"}
 
-    def drain_broker(self, broker: str, to: str | None = None) -> dict[str, Any]:
+    def drain_broker(self, broker: str, to: str | None = None, off: bool = False) -> dict[str, Any]:
         self.asked.append(f"{broker} to {to}")
         return {"broker": broker, "taker": to or "b1", "tenure": 3, "node": "n1"}
 
@@ -100,6 +100,74 @@ def test_of_queues_with_copies_it_says_which_another_one_is_to_lead(
         monkeypatch.setattr(admin, "takeover_broker", lambda broker, answer=answer: answer)
         told = raybroker.output("takeover", "bkr", "-n", "b2", "-f")
         assert told.strip() == f"of what broker b2 has copies of, other copies are to lead: {said}"
+
+
+class Copied:
+    """Answers as brokers that share no store; ``rows``: what list_brokers shows of b2, one after the other."""
+
+    def __init__(self, *rows: dict[str, Any], staying: int = 0) -> None:
+        self._rows = iter(rows)
+        self._staying = [{"type": "queue", "name": f"q{number}", "messages": 5} for number in range(staying)]
+        self.asked: list[tuple[str, str | None, bool]] = []
+
+    def _call(self, verb: str, args: dict[str, Any]) -> Any:
+        return getattr(self, verb)(**args)
+
+    def drain_broker(self, broker: str, to: str | None = None, off: bool = False) -> dict[str, Any]:
+        self.asked.append((broker, to, off))
+        if off:
+            return {"broker": broker, "was_drained": True}
+        return {"broker": broker, "drain": "DRAINING", "stays": len(self._staying), "staying": self._staying[:1]}
+
+    def list_brokers(self) -> list[dict[str, Any]]:
+        return [{"broker": "b1"}, {"broker": "b2", **next(self._rows)}]
+
+
+def drained(leads: int, unled: int = 0, *stuck: str) -> dict[str, Any]:
+    state = "DRAINING" if leads > len(stuck) or unled else "DRAINED"
+    return {"drain": state, "drained_since_ms": 1, "leads": leads, "unled": unled, "stuck": list(stuck)}
+
+
+def test_a_drain_waits_until_others_lead_and_names_what_stays(raybroker: Program, asking: Callable[[Any], Any]) -> None:
+    admin = asking(Copied(drained(2), drained(2), drained(1), drained(0, 1), drained(0), staying=3))
+    assert raybroker.output("drain", "bkr", "-n", "b2", "-f").splitlines() == [
+        "queue q0 has one copy: 5 messages stay at broker b2",
+        "so do those of 2 other destinations",
+        "broker b2 leads 2 queues with copies",
+        "broker b2 leads 1 queues with copies",
+        "broker b2 is drained: it leads no queue",
+    ]
+    assert raybroker.output("drain", "bkr", "-n", "b2", "--off").strip() == "broker b2 may lead queues again"
+    assert admin.asked == [("b2", None, False), ("b2", None, True)]
+
+
+def test_what_nobody_else_can_lead_fails_the_command(raybroker: Program, asking: Callable[[Any], Any]) -> None:
+    asking(Copied(drained(1, 0, "orders")))
+    result = raybroker("drain", "bkr", "-n", "b2", "-f")
+    assert result.exit_code == 1
+    assert "broker b2 leads still: orders" in " ".join(result.output.split())
+
+
+def test_the_drain_is_a_column_of_list_bkr_and_a_check(raybroker: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"broker": "b1", "cluster": "c", "state": "UP", "address": "a"},
+        {"broker": "b2", "cluster": "c", "state": "UP", "address": "a", **drained(2)},
+    ]
+    monkeypatch.setattr(connecting, "brokers", lambda cluster: rows)
+    said = raybroker.output("list", "bkr")
+    assert "DRAINING, leads 2" in said
+    del rows[1]["drain"]
+    assert "drain" not in raybroker.output("list", "bkr").lower()
+    cluster = {
+        "broker": "b1",
+        "state": "OPERATING",
+        "master": "b1",
+        "operating": True,
+        "brokers": [{"broker": "b2", "state": "UP", **drained(1, 0, "orders")}],
+    }
+    (found,) = [row for row in checks.of_cluster(cluster) if row["check"] == "drain"]
+    assert (found["grade"], found["of"]) == ("warning", "b2")
+    assert "it leads 1 queues with copies, of which nobody else can lead orders now" in found["text"]
 
 
 def test_what_has_failed_and_what_is_refused_is_said(raybroker: Program, asking: Callable[[Admin], Admin]) -> None:

@@ -37,10 +37,12 @@ KINDS: Final[tuple[Kind, ...]] = (
 BROKER: Final = Recorded("added", "broker", "add_broker", "remove_broker")
 SERVICE: Final = Recorded("services", "service", "place_service", "drop_service")
 COPIES: Final = Recorded("copies", "copies of", "place_copies", "drop_copies", "move_copies", later=True, seldom=True)
+DRAIN: Final = Recorded("drains", "drain of", "begin_drain", "end_drain", "begin_drain", later=True, seldom=True)
 RECORDED: Final = (
     *dict.fromkeys(kind.recorded for kind in KINDS if kind.recorded is not None),
     BROKER,
     SERVICE,
     COPIES,
+    DRAIN,
 )
-"""What is in the configuration change record: those of the kinds, and three tables of the cluster itself."""
+"""What is in the configuration change record: those of the kinds, and four tables of the cluster itself."""

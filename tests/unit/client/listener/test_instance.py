@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
+from raybroker.client.connection.events import ConnectionEvent
 from raybroker.client.listener import instance as module
 from raybroker.client.listener.instance import Instance
 from raybroker.model.errors import ConnectionLostError, InvalidDestinationError
@@ -37,6 +38,9 @@ class Connection:
         self.opened: list[tuple[Any, ...]] = []
         self.commits: queue.Queue[int] = queue.Queue()
         self.closed = threading.Event()
+
+    def on_event(self, handler: Callable[[ConnectionEvent], object]) -> None:
+        self.tell = handler
 
     def start(self) -> None: ...
 
@@ -212,3 +216,41 @@ def test_a_fault_of_our_own_ends_the_instance() -> None:
     world.connection.messages.put(ZeroDivisionError("ours"))
     assert world.fatal.wait(WAIT_S)
     assert world.instance.stats()["state"] == "stopped"
+
+
+def test_an_instance_hears_that_its_node_is_drained_and_leaves_without_closing() -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def function(message: Any) -> None:
+        begun.set()
+        release.wait(WAIT_S)
+
+    world = World(Connection(), function)
+    world.instance.ready(WAIT_S)
+    (message,) = world.put("a")
+    assert begun.wait(WAIT_S)
+    world.connection.tell(ConnectionEvent("draining", "h"))
+    assert world.instance.wait_to_leave()
+    left: list[Any] = []
+    leaving = threading.Thread(target=lambda: left.append(world.instance.leave()))
+    leaving.start()
+    assert not world.connection.closed.is_set(), "the call that runs has its connection"
+    release.set()
+    leaving.join(WAIT_S)
+    assert left[0]["state"] == "stopped"
+    assert message.acknowledged.is_set()
+    world.instance.stop()
+    assert world.connection.closed.is_set()
+
+
+def test_who_waits_for_a_drain_is_let_go_when_the_instance_stops() -> None:
+    world = World(Connection())
+    world.instance.ready(WAIT_S)
+    world.connection.tell(ConnectionEvent("draining", "h"))
+    world.connection.tell(ConnectionEvent("staying", "h"))
+    said: list[bool] = []
+    waiting = threading.Thread(target=lambda: said.append(world.instance.wait_to_leave()))
+    waiting.start()
+    world.instance.stop()
+    waiting.join(WAIT_S)
+    assert said == [False]

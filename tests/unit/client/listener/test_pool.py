@@ -40,6 +40,12 @@ class One:
             raise self.refuses
         return {**dict.fromkeys(COUNTS, 0), "messages": 3, "state": "running", "buffered": 2}
 
+    def leaves(self) -> bool:
+        return False
+
+    def leave(self) -> dict[str, Any]:
+        return self.stats()
+
     def stop(self) -> dict[str, Any]:
         self.calls.append("stop")
         return self.stats()
