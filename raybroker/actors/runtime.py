@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from ray.exceptions import (
     ActorAlreadyExistsError,
     ActorUnschedulableError,
@@ -71,6 +72,11 @@ def pool_name(cluster: str, pool: str) -> str:
     """Return the name of the actor of a pool of listeners that has a name; without ``pool``, what the names of all of
     them begin with."""
     return f"{cluster}/pool/{pool}"
+
+
+def demand_name(key: str) -> str:
+    """Return the key under which a pool notes what it needs of nodes; without ``key``, what all of them begin with."""
+    return f"demand/{key}"
 
 
 def path_name(cluster: str, keeper: str = "", tenure: int = 0) -> str:
@@ -402,6 +408,16 @@ def remember(key: str, value: str) -> None:
 
 def remembered(key: str) -> str | None:
     return ray_inside.remembered(key, NAMESPACE)
+
+
+def remembered_under(prefix: str) -> list[str]:
+    """The keys of what is remembered that begin so."""
+    return ray_inside.remembered_keys(prefix, NAMESPACE)
+
+
+def request_bundles(bundles: list[dict[str, float]]) -> None:
+    """Tell Ray's autoscaler that there has to be room for these, in place of what it was told before; none: nothing."""
+    request_resources(bundles=bundles)
 
 
 def forget(key: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from raybroker.actors import runtime
+from raybroker.actors.pools.node_demand import NodeDemand, bundle_of
 from raybroker.actors.pools.pool import make_pool
 from raybroker.client.blocking.handles import Connection
 from raybroker.client.listener.autoscaling import Autoscaler
@@ -41,6 +42,7 @@ class PoolPlan(NamedTuple):
     scaler: Autoscaler | Promise | None
     actor_options: dict[str, Any]
     backlog_of: Callable[[Listener, Connection], Callable[[], int]]
+    request_nodes: bool = False
 
 
 class PoolActor:
@@ -74,8 +76,12 @@ class PoolActor:
         with self._beginning:
             if self._pool is not None:
                 return
-            pool = make_pool(plan.listener, plan.cluster, plan.actor_options, plan.backlog_of)
-            pool.begin_scaling(instances, plan.scaler)
+            demand = NodeDemand(self._actor_name, plan.actor_options) if plan.request_nodes else None
+            pool = make_pool(plan.listener, plan.cluster, plan.actor_options, plan.backlog_of, demand)
+            if demand is None:
+                pool.begin_scaling(instances, plan.scaler)
+            else:
+                pool.begin_scaling(instances, plan.scaler, demand.need)
             self._pool = pool
 
     def _there(self) -> Pool:
@@ -160,6 +166,8 @@ def deploy_named(plan: PoolPlan) -> NamedPool:
     """Start a pool that outlives this process. Raises ConfigError where the name is taken, and what ``rb.deploy``
     raises."""
     make_pool(plan.listener, plan.cluster, plan.actor_options, plan.backlog_of).stop()  # It says what is wrong here.
+    if plan.request_nodes:
+        bundle_of(plan.actor_options)
     name = runtime.pool_name(plan.cluster, plan.name)
     actor = runtime.create_new_actor(PoolActor, plan, name=name, concurrency=CALLS_AT_ONCE)
     if actor is None:

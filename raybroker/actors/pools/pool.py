@@ -16,6 +16,7 @@ from ray.util.metrics import Counter, Gauge
 
 from raybroker.actors import cluster as clusters
 from raybroker.actors import runtime
+from raybroker.actors.pools.node_demand import NodeDemand
 from raybroker.client.blocking.handles import Connection
 from raybroker.client.connection.factory import connect
 from raybroker.client.listener.instance import COUNTS, READY_S, Instance
@@ -123,8 +124,12 @@ def make_pool(
     cluster: str,
     actor_options: dict[str, Any],
     backlog_of: Callable[[Listener, Connection], Callable[[], int]],
+    demand: NodeDemand | None = None,
 ) -> Pool:
-    """A pool without instances yet. Raises NoClusterError, and ConfigError for options that are not for instances."""
+    """A pool without instances yet; with its end its ``demand`` is over.
+
+    Raises NoClusterError, and ConfigError for options that are not for instances.
+    """
     refused = sorted(_ITS_OWN.intersection(actor_options))
     if refused:
         raise ConfigError(
@@ -167,5 +172,7 @@ def make_pool(
     def close() -> None:
         for connection in looking:
             connection.close()
+        if demand is not None:
+            demand.need(0)
 
     return Pool(listener, make, backlog, close, attach=lambda: connect(cluster=cluster))

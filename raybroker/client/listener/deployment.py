@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from raybroker.client.blocking.handles import Connection
 from raybroker.client.listener.instance import Instance
@@ -13,9 +13,13 @@ from raybroker.client.loopback import attach_loopback
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_cluster_name, check_pool_name
 from raybroker.model.packages import naming_extra
+from raybroker.system.entropy import token
 
 if TYPE_CHECKING:
     from raybroker.actors.pools.named_pool import NamedPool
+
+KEY_BYTES: Final = 8
+"""Of the key under which a pool without a name notes its demand of nodes."""
 
 
 @overload
@@ -31,6 +35,7 @@ def deploy(
     max: int | None = ...,
     target_backlog: int | None = ...,
     promise_s: float | None = ...,
+    request_nodes: bool = ...,
 ) -> Pool: ...
 @overload
 def deploy(
@@ -45,6 +50,7 @@ def deploy(
     max: int | None = ...,
     target_backlog: int | None = ...,
     promise_s: float | None = ...,
+    request_nodes: bool = ...,
 ) -> NamedPool: ...
 def deploy(
     listener: Listener,
@@ -58,6 +64,7 @@ def deploy(
     max: int | None = None,
     target_backlog: int | None = None,
     promise_s: float | None = None,
+    request_nodes: bool = False,
 ) -> Pool | NamedPool:
     """Run a function marked with ``@rb.listener`` in instances that are attached when this returns.
 
@@ -72,6 +79,10 @@ def deploy(
     target_backlog  messages that wait or are being handled, for each instance; 1000
     promise_s       in its place: seconds that no message of the queue is to wait. Instances are as many as can do what
                     is here in time, at the pace that was seen; min may be 0, and is when it is not given
+    request_nodes   tell Ray's autoscaler of as many instances as there are to be, before they have a place, and until
+                    they are too many (``ray.autoscaler.sdk.request_resources``). For pools that scale, whose
+                    actor_options take something of a node. Ray has one such request for the whole cluster: pools add
+                    theirs up, and a program that calls it itself overrules them
 
     Instances survive what happens to their destination and attach again; an actor that dies is restarted by Ray.
     Raises ConfigError for what cannot be, NoClusterError without the cluster or loopback broker, and why an instance
@@ -80,6 +91,8 @@ def deploy(
     if not isinstance(listener, Listener):
         raise ConfigError("rb.deploy takes a function marked with @rb.listener(queue=…) or @rb.listener(topic=…)")
     first, scaler = check_scaling(listener, instances, min, max, target_backlog, promise_s)
+    if request_nodes and (scaler is None or loopback is not None):
+        raise ConfigError("request_nodes=True is for pools of actors that scale: give max= and promise_s= or min=")
     if name is not None:
         if loopback is not None:
             raise ConfigError(f"name={name!r} is for a pool that outlives its process; a loopback ends with it")
@@ -88,7 +101,9 @@ def deploy(
         with naming_extra("rb.deploy"):
             from raybroker.actors.pools.named_pool import PoolPlan, deploy_named  # Brings Ray in.
 
-        return deploy_named(PoolPlan(name, cluster, listener, first, scaler, actor_options or {}, backlog_of))
+        return deploy_named(
+            PoolPlan(name, cluster, listener, first, scaler, actor_options or {}, backlog_of, request_nodes)
+        )
     if loopback is not None:
         if actor_options is not None:
             raise ConfigError("actor_options= are for actors of Ray; a loopback has none")
@@ -96,9 +111,14 @@ def deploy(
     else:
         check_cluster_name(cluster)
         with naming_extra("rb.deploy"):
-            from raybroker.actors.pools.pool import make_pool  # Brings Ray in.
+            from raybroker.actors.pools.node_demand import NodeDemand  # Brings Ray in.
+            from raybroker.actors.pools.pool import make_pool
 
-        pool = make_pool(listener, cluster, actor_options or {}, backlog_of)
+        demand = NodeDemand(token(KEY_BYTES).hex(), actor_options or {}) if request_nodes else None
+        pool = make_pool(listener, cluster, actor_options or {}, backlog_of, demand)
+        if demand is not None:
+            pool.begin_scaling(first, scaler, demand.need)
+            return pool
     pool.begin_scaling(first, scaler)
     return pool
 

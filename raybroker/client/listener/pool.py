@@ -182,8 +182,11 @@ class Pool:
         with noted_on(error):
             self.stop()
 
-    def begin_scaling(self, first: int, scaler: Autoscaler | Promise | None) -> None:
-        """Make the first instances, and scale from then on; raises why one could not attach: then it has stopped."""
+    def begin_scaling(
+        self, first: int, scaler: Autoscaler | Promise | None, need: Callable[[int], None] = lambda instances: None
+    ) -> None:
+        """Make the first instances, and scale from then on; raises why one could not attach: then it has stopped.
+        ``need`` is told at each look how many instances there are to be."""
         try:
             if first:
                 self.scale(first)
@@ -195,22 +198,24 @@ class Pool:
         )
         self._loops.thread("replacing on drained nodes", replacing.run, thread_name="raybroker-replacing")
         if isinstance(scaler, Promise):
-            self.keep_promise(scaler)
+            self.keep_promise(scaler, need=need)
         elif scaler is not None:
-            self.follow(scaler)
+            self.follow(scaler, need=need)
 
     # ---- scaling by a promise --------------------------------------------------------------------------------------
 
-    def keep_promise(self, promise: Promise, look_s: float = PROMISE_LOOK_S) -> None:
+    def keep_promise(
+        self, promise: Promise, look_s: float = PROMISE_LOOK_S, need: Callable[[int], None] = lambda instances: None
+    ) -> None:
         """Scale so that no message waits longer than was promised, until the pool is stopped."""
         assert self._attach is not None
         self._least = 0
         feed = self._feed = DemandFeed(self.listener.destination.name, self._attach)
         self._autoscaling = self._loops.thread(
-            "scaling by a promise", lambda: self._keep(promise, feed, look_s), thread_name="raybroker-autoscaling"
+            "scaling by a promise", lambda: self._keep(promise, feed, look_s, need), thread_name="raybroker-autoscaling"
         )
 
-    def _keep(self, promise: Promise, feed: DemandFeed, look_s: float) -> None:
+    def _keep(self, promise: Promise, feed: DemandFeed, look_s: float, need: Callable[[int], None]) -> None:
         told = ""
         while not self._over.wait(look_s):
             demand = feed.now()
@@ -220,6 +225,7 @@ class Pool:
             wanted = promise.wanted(demand, now)
             self.reason = wanted.reason
             try:
+                need(wanted.workers)
                 if wanted.workers != now:
                     self.scale(wanted.workers)
                     log.info("%s: %d instances, %d before: %s", self.listener.name, wanted.workers, now, wanted.reason)
@@ -231,18 +237,21 @@ class Pool:
 
     # ---- scaling by backlog ----------------------------------------------------------------------------------------
 
-    def follow(self, scaler: Autoscaler, look_s: float = LOOK_S) -> None:
+    def follow(
+        self, scaler: Autoscaler, look_s: float = LOOK_S, need: Callable[[int], None] = lambda instances: None
+    ) -> None:
         """Scale by backlog until the pool is stopped."""
         self._autoscaling = self._loops.thread(
-            "scaling by backlog", lambda: self._follow(scaler, look_s), thread_name="raybroker-autoscaling"
+            "scaling by backlog", lambda: self._follow(scaler, look_s, need), thread_name="raybroker-autoscaling"
         )
 
-    def _follow(self, scaler: Autoscaler, look_s: float) -> None:
+    def _follow(self, scaler: Autoscaler, look_s: float, need: Callable[[int], None]) -> None:
         told = ""
         while not self._over.wait(look_s):
             try:
                 backlog, now = self._backlog(), len(self._handles)
                 wanted = scaler.wanted(backlog, now)
+                need(wanted)
                 if wanted != now:
                     self.scale(wanted)
                     log.info("%s: %d instances for a backlog of %d", self.listener.name, wanted, backlog)
