@@ -79,9 +79,16 @@ class Load:
                 if message is not None:
                     self.seen.append((message.body, message.redelivered))
 
-    def begin(self) -> None:
+    def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._drained.set()
+        for thread in self._threads:
+            thread.join(120)
 
     def end(self) -> None:
         self._ends.set()
@@ -126,33 +133,35 @@ def test_a_queue_gets_copies_while_it_is_used_and_loses_nothing(nodes: Nodes, cl
 
         def settled(count: int) -> Any:
             with contextlib.suppress(BrokerError):
-                found = row().get("replication", {})
-                print(found.get("leader"), found.get("changing"), flush=True)
+                shown = row()
+                found = shown.get("replication", {})
                 voters = [one for one in found.get("copies", ()) if one["voter"] and one["connected"]]
-                return found if len(voters) == count and not found["changing"] else None
+                is_done = len(voters) == count and not found["changing"] and "moving" not in shown
+                return found if is_done else None
 
         with pytest.raises(ConfigError, match=r"5 copies of what broker .* need 5 nodes"):
             admin.update_destination("queue", QUEUE, replicas=5)
         with rb.connect(cluster=CLUSTER, broker="b1", **PATIENT) as first:
             first.session().producer(QUEUE).send_many(range(BACKLOG))
-        load = Load(BACKLOG)
-        load.begin()
-        time.sleep(1)
-        began = time.monotonic()
-        patiently(lambda: admin.update_destination("queue", QUEUE, replicas=3))
-        found = until(lambda: settled(3), "it has three copies", SETTLED_S)
-        print(f"three copies after {time.monotonic() - began:.1f} s; longest send {load.longest_s:.2f} s")
-        lost, load.longest_s = found["leader"], 0.0
-        nodes.kill(cluster.state(lost)["node"])
-        time.sleep(10)
-        with rb.connect(cluster=CLUSTER, broker="b3" if lost != "b3" else "b4", **PATIENT) as far:
-            admin = far.admin()
-            assert admin.replace_replica("queue", QUEUE, lost)["to"] not in {one["broker"] for one in found["copies"]}
-            found = until(lambda: settled(3), "another broker has the third copy", SETTLED_S)
-            assert lost not in {one["broker"] for one in found["copies"]}
-            print(f"replaced; longest send {load.longest_s:.2f} s")
-            admin.update_destination("queue", QUEUE, replicas=1)
-            found = until(lambda: settled(1), "one copy is left", SETTLED_S)
-            load.end()
-            load.check()
-            print(f"{load.confirmed} messages, {sum(again for _, again in load.seen)} flagged")
+        with Load(BACKLOG) as load:
+            time.sleep(1)
+            began = time.monotonic()
+            patiently(lambda: admin.update_destination("queue", QUEUE, replicas=3))
+            found = until(lambda: settled(3), "it has three copies", SETTLED_S)
+            print(f"three copies after {time.monotonic() - began:.1f} s; longest send {load.longest_s:.2f} s")
+            lost, load.longest_s = found["leader"], 0.0
+            nodes.kill(cluster.state(lost)["node"])
+            time.sleep(10)
+            with rb.connect(cluster=CLUSTER, broker="b3" if lost != "b3" else "b4", **PATIENT) as far:
+                admin = far.admin()
+                assert admin.replace_replica("queue", QUEUE, lost)["to"] not in {
+                    one["broker"] for one in found["copies"]
+                }
+                found = until(lambda: settled(3), "another broker has the third copy", SETTLED_S)
+                assert lost not in {one["broker"] for one in found["copies"]}
+                print(f"replaced; longest send {load.longest_s:.2f} s")
+                admin.update_destination("queue", QUEUE, replicas=1)
+                found = until(lambda: settled(1), "one copy is left", SETTLED_S)
+                load.end()
+                load.check()
+                print(f"{load.confirmed} messages, {sum(again for _, again in load.seen)} flagged")

@@ -167,7 +167,7 @@ class Placing:
                 await self._begin_moving(key, dict(attributes))
                 return
             placed, replicas = self._placed(key), int(attributes["replicas"])
-            if placed.sources:
+            if not placed.opened:
                 raise IllegalStateError(
                     f"{key[0]} {key[1]!r} still moves into a log with copies, from brokers {', '.join(placed.sources)}:"
                     " wait until it has (raybroker query dst)"

@@ -125,6 +125,29 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
     asyncio.run(refusals(tmp_path))
 
 
+async def unopened(folder: Path) -> None:
+    """A lost broker that has something to move holds up nobody once the log is opened without it."""
+    brokers = Brokers(folder)
+    placing = placing_of(brokers)
+    try:
+        await brokers.make()
+        for opened in (False, True):
+            now = PlacedLog.of_record(KEY, brokers.record.copies[KEY])
+            await brokers.propose(Change("move_copies", KEY, now.after(sources=("b9",), opened=opened).attributes()))
+            if not opened:
+                with pytest.raises(IllegalStateError, match="still moves into a log with copies, from brokers b9"):
+                    await placing.change(KEY, attributes(1))
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        await placing.change(KEY, attributes(1))
+        assert PlacedLog.of_record(KEY, brokers.record.copies[KEY]).leaving == ("b2", "b3")
+    finally:
+        await brokers.close()
+
+
+def test_copies_change_once_the_log_is_opened(tmp_path: Path) -> None:
+    asyncio.run(unopened(tmp_path))
+
+
 async def urged(folder: Path) -> None:
     brokers = Brokers(folder)
     verbs = LostLeaders(cast(Any, Calls(brokers)), lambda: brokers.record)
