@@ -26,7 +26,7 @@ from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
 from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.destinations.destinations import Destinations
-from raybroker.broker.destinations.message_administration import Messages
+from raybroker.broker.destinations.message_administration import Led, Messages, none_led
 from raybroker.broker.destinations.placement import OfRecord, Placement
 from raybroker.broker.destinations.pools import BrokerPools
 from raybroker.broker.destinations.schedules import ScheduleVerbs
@@ -110,6 +110,7 @@ class OtherBrokers(NamedTuple):
     stored        gives what the store that brokers share has of this one
     copied        whether the log of a destination has copies at several brokers
     replication   what is shown of those, in fields of the destination's row
+    led           gives the host that serves such a destination, at whichever broker
     """
 
     host: Callable[[str], HostElsewhere | None] = nowhere
@@ -120,6 +121,7 @@ class OtherBrokers(NamedTuple):
     stored: Callable[[], Row] = dict
     copied: Callable[[Key], bool] = lambda key: False
     replication: Callable[[Key], Row] = lambda key: {}
+    led: Led = none_led
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Broker:
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = ScheduleVerbs(self.registry)
         self.transactions = TransactionAdministration(self.registry, others.host)
-        self.messages = Messages(self.registry)
+        self.messages = Messages(self.registry, others.led)
         self._compose_definitions(kept)
         inside = ClientsInside(lambda: self.registry.hosts, self._unasked, self.registry.find, broker=name)
         self.services = ServiceAdministration(name, inside, others.taken, others.elsewhere, audit=process.audit)

@@ -576,6 +576,10 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
         moving = [] if placed is None else cluster().moves.shown(placed)
         return {**({"replication": copies} if copies else {}), **({"moving": moving} if moving else {})}
 
+    async def led(key: Key) -> HostPort | None:
+        placed = cluster().copies.placed(key)
+        return None if placed is None else (await cluster().copies.host_of(placed))[0]
+
     return OtherBrokers(
         lambda key: cluster().host_elsewhere(key),
         lambda client_id, instance: cluster().taken_elsewhere(client_id, instance),
@@ -585,4 +589,5 @@ def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> Oth
         stored,
         copied,
         replication,
+        led,
     )

@@ -170,22 +170,31 @@ class ClusterAdmin:
         raise missing or InvalidDestinationError(f"{verb}: no broker is up")
 
     async def _page(self, verb: str, args: Row) -> Row:
-        """One page of what all members have, broker after broker; the next page's ``start`` says which."""
+        """One page of what all members have, broker after broker; the next page's ``start`` says which.
+
+        A broker that does not have the destination is passed over; InvalidDestinationError when none has it, and when
+        one has let it go in the middle.
+        """
         brokers = sorted(self._brokers.live())
-        broker, inner = args.get("start") or (brokers[0], None)
+        start = args.get("start")
+        broker, inner = start or (brokers[0], None)
         if broker not in brokers:
             raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
-        try:
-            page: Row = dict(await self._brokers.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
-        except InvalidDestinationError:
-            if all(other <= broker for other in brokers):
-                raise
-            page = {**_EMPTY[verb], "next": None}
-        if page["next"] is not None:
-            page["next"] = [broker, page["next"]]
-        elif after := [other for other in brokers if other > broker]:
-            page["next"] = [after[0], None]
-        return page
+        for asked in [other for other in brokers if other >= broker]:
+            within = inner if asked == broker else None
+            try:
+                page: Row = dict(await self._brokers.verb_at(asked, verb, {**args, "start": within}, ASK_TIMEOUT_S))
+            except InvalidDestinationError:
+                if within is not None or (start is None and asked == brokers[-1]):
+                    raise
+                continue
+            after = [other for other in brokers if other > asked]
+            if page["next"] is not None:
+                page["next"] = [asked, page["next"]]
+            elif after:
+                page["next"] = [after[0], None]
+            return page
+        return {**_EMPTY[verb], "next": None}
 
     # ---- destinations
 

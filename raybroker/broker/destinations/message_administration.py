@@ -10,11 +10,11 @@ a whole or refused.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from raybroker.admin.verb_types import BROWSE_MAX, EXPORT_BYTES_MAX
-from raybroker.broker.destinations.destination_registry import Registry
+from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.content.death_records import ORIGIN, revive_block
 from raybroker.content.headers import message_id
 from raybroker.core.blocks import message_mask as pk
@@ -25,6 +25,7 @@ from raybroker.model.errors import ConfigError, InvalidDestinationError, Resourc
 from raybroker.model.naming.names import (
     DEAD_MESSAGE_QUEUE,
     check_destination_type,
+    is_destination_type,
     is_metrics_topic,
     require_no_metrics_topic,
 )
@@ -39,11 +40,21 @@ MOVABLE: Final = frozenset({"waiting", "delayed", "hidden"})
 """States in which a message may be moved: nobody has it, and no transaction holds it."""
 
 
-class Messages:
-    """The messages on the hosts of one broker."""
+Led = Callable[[Key], Awaitable[HostPort | None]]
+"""Gives the host that serves a destination whose log has copies, at whichever broker; None for any other one."""
 
-    def __init__(self, registry: Registry) -> None:
+
+async def none_led(key: Key) -> HostPort | None:
+    """No log has copies."""
+    return None
+
+
+class Messages:
+    """The messages on the hosts of one broker; they may go to ``led`` hosts of others, too."""
+
+    def __init__(self, registry: Registry, led: Led = none_led) -> None:
         self._registry = registry
+        self._led = led
 
     async def move_messages(
         self,
@@ -61,7 +72,7 @@ class Messages:
         """
         host, kind = self._at(type, name)
         require_no_metrics_topic(target_type or kind, target)
-        target_host, target_kind = self._at(target_type or kind, target)
+        target_host, target_kind = await self._target(target_type or kind, target)
         if (kind, name) == (target_kind, target):
             raise InvalidDestinationError(f"{kind} {name!r} is where the messages are already; name another target")
         if host is target_host:
@@ -92,13 +103,16 @@ class Messages:
         wanted = None if ids is None else set(ids)
         here: list[str] = []
         elsewhere: dict[tuple[str, str], list[str]] = {}
+        targets: dict[tuple[str, str], HostPort | None] = {}
         async for row in _rows(host, kind, name, selector):
             if wanted is not None and row["id"] not in wanted:
                 continue
             origin = str(row["properties"].get(ORIGIN, "")).partition(":")[::2]
             if is_metrics_topic(origin[1]):
                 continue  # Only brokers send there; what it said is out of date anyway.
-            target = self._registry.find(*origin)
+            if origin not in targets:
+                targets[origin] = await self._find(*origin)
+            target = targets[origin]
             if target is host:
                 here.append(row["id"])
             elif target is not None:
@@ -108,7 +122,7 @@ class Messages:
             moved, why = await host.messages.move(kind, name, None, list(some), None, None)
             count, refused = count + moved, refused or why
         for origin, chosen in elsewhere.items():
-            target = self._registry.find(*origin)
+            target = targets[origin]
             if target is not None:
                 moved, why = await _send_back(host, (kind, name), chosen, target, origin)
                 count, refused = count + moved, refused or why
@@ -123,11 +137,22 @@ class Messages:
         size = sum(map(len, blocks))
         if size > IMPORT_BYTES_MAX:
             raise ConfigError(f"{size} bytes of blocks are too many for one call; allowed are {IMPORT_BYTES_MAX}")
-        host, kind = self._at(type, name)
+        host, kind = await self._target(type, name)
         return await host.messages.put(kind, name, blocks)
 
     def _at(self, type_: str, name: str) -> tuple[HostPort, str]:
         return self._registry.host_of(type_, name), check_destination_type(type_)
+
+    async def _target(self, type_: str, name: str) -> tuple[HostPort, str]:
+        found = await self._find(type_, name)
+        return (found, check_destination_type(type_)) if found is not None else self._at(type_, name)
+
+    async def _find(self, type_: str, name: str) -> HostPort | None:
+        """The host that messages for a destination go to; None when none is known."""
+        found = self._registry.find(type_, name)
+        if found is not None or not is_destination_type(type_):
+            return found
+        return await self._led((check_destination_type(type_), name))
 
 
 async def _rows(host: HostPort, kind: str, name: str, selector: str | None) -> Any:

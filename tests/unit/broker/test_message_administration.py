@@ -204,6 +204,30 @@ def test_dead_messages_go_back_to_where_they_came_from_whichever_host_that_is_on
     run(work)
 
 
+def test_messages_go_to_a_log_with_copies_wherever_it_is_led() -> None:
+    far = FakeHost("b2/r1", served=[served(*B)])
+
+    async def led(key: tuple[str, str]) -> Any:
+        return far if key == B else None
+
+    async def work() -> None:
+        world = World(led=led)
+        one = FakeHost("h1", served=[served(*A), served(*DMQ)])
+        await world.broker.placement.adopt(one)
+        one.held[A], one.served[A]["state"] = [message(nth(1)), message(nth(2))], "CONSUMERS_PAUSED"
+        assert await world.admin("move_messages", type="queue", name="a", target="b") == 2
+        assert await world.admin("import_messages", type="queue", name="b", blocks=[block_of(nth(3))]) == 1
+        assert ids(far, B) == [nth(1), nth(2), nth(3)]
+        row, block = dead(4, "queue:b")
+        one.held[DMQ], one.encoded = [row], {row["id"]: block}
+        assert await world.admin("retry_messages") == 1
+        assert len(far.imported) == 4
+        with pytest.raises(InvalidDestinationError, match="does not exist"):
+            await world.admin("import_messages", type="queue", name="c", blocks=[block_of(nth(5))])
+
+    run(work)
+
+
 def test_a_dead_message_whose_subscription_is_gone_stays_where_it_is() -> None:
     async def work() -> None:
         world, one, _ = await two_hosts()

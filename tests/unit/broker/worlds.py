@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, OtherBrokers
+from raybroker.broker.destinations.message_administration import Led, none_led
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.content.headers import message_id
@@ -307,9 +308,9 @@ def subscription(topic: str, name: str, client_id: str = "c", **fields: Any) -> 
 
 
 class World:
-    """A broker whose hosts are made and dropped here."""
+    """A broker whose hosts are made and dropped here.  ``led``: gives hosts of other brokers that lead a log."""
 
-    def __init__(self, changed: Any = None, **properties: object) -> None:
+    def __init__(self, changed: Any = None, led: Led = none_led, **properties: object) -> None:
         self.made: list[FakeHost] = []
         self.dropped: list[Any] = []
         self.next_dies = False
@@ -323,6 +324,7 @@ class World:
             LiveConfig(config, changed),
             BrokerHosts(self._make, self._drop),
             BrokerKept(save=self._save),
+            OtherBrokers(led=led),
         )
 
     async def admin(self, verb: str, **args: Any) -> Any:
