@@ -195,7 +195,7 @@ class Broker:
             SystemClock(),
             figures._replace(
                 rows=(self.thresholds.figures, self._service_figures, *figures.rows),
-                of=lambda key: copy_checks.figures_of_log(name, others.replication(key)),
+                of=lambda key: copy_checks.figures_of_log(name, others.replication(key).get("replication", {})),
             ),
             broker=name,
             spares=hosts.spares,

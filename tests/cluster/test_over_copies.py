@@ -206,12 +206,14 @@ def forwarded(connection: Any, other: Any) -> Story:
 
 def told(connection: Any, lost: str) -> None:
     """What administrators see of it."""
+    led = [row for broker in connection.admin().metrics("*") for row in broker["destinations"] if "leader_term" in row]
+    assert {row["name"] for row in led} == {*QUEUES, "born", "parts"}
     rows = {row["broker"]: row for row in connection.admin().list_brokers()}
     assert sum(row["copies_led"] for row in rows.values()) == rows[lost]["copies"] == rows[lost]["copies_behind"]
     assert {row["copies_unconfirmed"] for row in rows.values()} == {0}
     definitions = connection.admin().export_definitions()
     assert str(definitions).count("'replicas': 3") == len(QUEUES) + 2
-    assert connection.admin().import_definitions(definitions, dry_run=True)["changes"] == []
+    assert connection.admin().import_definitions(definitions, dry_run=True)["steps"] == []
     assert findings(look(connection.admin(), SystemClock().now_ms), {23}) == []  # With two nodes there is no third.
 
 

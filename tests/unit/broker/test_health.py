@@ -146,10 +146,9 @@ def test_copies_are_checked_with_the_cluster() -> None:
             return cluster
         if args["name"] == "away":
             raise ConnectionLostError("nobody is there")
-        copies = [
-            {"broker": name, "voter": True, "connected": True, "behind": 0, "trouble": ""} for name in ("b1", "b2")
-        ]
-        return {"replication": {"leader": "b1", "copies": copies}}
+        known = {"voter": True, "connected": True, "index": 4, "behind": 0, "answered_ms_ago": 0, "trouble": ""}
+        copies = [{"broker": name, **known} for name in ("b1", "b2")]
+        return {"replication": {"leader": "b1", "index": 4, "copies": copies}}
 
     health_of = ClusterHealth(ask, lambda: [("queue", "orders"), ("queue", "away")])
     rows = asyncio.run(health_of.check_cluster())

@@ -30,6 +30,6 @@ def test_as_json_each_finding_has_its_number(raybroker: Any, broker: Any) -> Non
 
 
 def test_the_checks_are_listed_and_an_unknown_number_is_refused(raybroker: Any) -> None:
-    assert len(raybroker.json("audit", "--list")) == 22
+    assert len(raybroker.json("audit", "--list")) == 23
     done = raybroker("audit", "--skip", "99")
     assert (done.exit_code, "--skip 99" in done.stderr) == (2, True)
