@@ -1,4 +1,4 @@
-"""What scaled pools tell Ray's autoscaler that they are about to need.
+"""Demand of nodes: Ray's autoscaler is told what scaled pools are about to need.
 
 Ray has one such request for the whole cluster, and the last one counts.  So each pool notes its own where all can see
 it, and whoever changes his asks for the sum of all that were noted lately; a pool that has ended without a word is
@@ -62,7 +62,7 @@ class NodeDemand:
         self._at_s = 0.0
 
     def need(self, instances: int) -> None:
-        """So many instances are needed from now on; 0: nothing is."""
+        """Have it known that so many instances are needed from now on; 0: none is."""
         now_s = SystemClock().now_ms() / 1000
         if instances == self._told and (not instances or now_s - self._at_s < RENEW_S):
             return
