@@ -142,8 +142,8 @@ class DestinationVerbs:
         with ``to`` when that is begun; ``changing`` in ``replication`` of :meth:`query_destination` says how far it is.
 
         to  the broker that gets it, on a node that has none; without it the first by name
-        Raises ConfigError where nobody can keep it or ``old`` keeps none, IllegalStateError where that copy leads,
-        ConnectionLostError while no copy does.
+        Where the old copy leads, another one leads first. Raises ConfigError where nobody can keep it or ``old`` keeps
+        none, ConnectionLostError while no copy leads.
         """
 
     # ---- stores

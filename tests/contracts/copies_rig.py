@@ -111,6 +111,9 @@ class RigCopy:
     async def require(self, min_in_sync: int) -> str:
         return await self._answer_to(partial(self.copy.require, min_in_sync))
 
+    async def hand_over(self, copy: str, *, quiet: bool) -> str:
+        return self.copy.hand_over(copy, quiet=quiet)
+
     async def _answer_to(self, ask: Callable[[int], None]) -> str:
         request = max(self._asked, default=0) + 1
         waiting = self._asked[request] = self._loop.create_future()

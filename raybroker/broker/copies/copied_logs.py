@@ -250,8 +250,8 @@ class CopiedLogs:
         elif copy.leads and not copy.served:
             self._once(f"the start of {name}", self._serve(copy))
         elif copy.leads:
-            drained = self._me in self.drained_brokers()
-            heir, heirs_copy = copy.heir(self.drained_brokers(), now_ms) if drained else ("", "")
+            going = self.drained_brokers() | set(copy.placed.leaving)
+            heir, heirs_copy = copy.heir(going, now_ms) if self._me in going else ("", "")
             if heir:
                 self._once(f"the hand-over of {name}", self._hand_over(copy, heir, heirs_copy))
             else:
@@ -379,7 +379,8 @@ class CopiedLogs:
             log.info("%s %s is not handed over to broker %s yet: %s", *copy.placed.key, heir, why)
             return
         self._handing.pop(name, None)
-        log.warning("[B2209] %s %s is handed over to broker %s: broker %s is drained", *copy.placed.key, heir, self._me)
+        why = "its copy is to go" if self._me in copy.placed.leaving else f"broker {self._me} is drained"
+        log.warning("[B2209] %s %s is handed over to broker %s: %s", *copy.placed.key, heir, why)
         for _ in range(int(TAKEN_S / TAKEN_LOOK_S)):
             await asyncio.sleep(TAKEN_LOOK_S)
             if copy.is_led:

@@ -192,11 +192,7 @@ class Placing:
                     f"broker {old} keeps no copy of {key[0]} {name!r} that could be replaced; those that do:"
                     f" {', '.join(placed.staying)}"
                 )
-            if await self._logs.leader_of(placed) == old:  # Without a leader nothing can be replaced either.
-                raise IllegalStateError(
-                    f"the copy of {key[0]} {name!r} at broker {old} leads: have another one lead first (raybroker"
-                    f" restart bkr -b {old}), then replace it"
-                )
+            await self._logs.leader_of(placed)  # Without a majority nothing can be replaced.
             found = await self._add(placed, len(placed.staying), gone=old, to=to or "")
         return {"type": key[0], "name": name, "old": old, "to": found}
 

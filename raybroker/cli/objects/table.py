@@ -122,7 +122,7 @@ COMMANDS: Final = (
         """Have another broker keep a copy of a queue: raybroker replace replica -t q -n orders -b b2 --with b4
 
         For a node that is gone for good, or is to go; the queue is used meanwhile. The new copy learns and gets its
-        vote, then the old one goes. One that leads is refused: restart its broker first. What is silent for
+        vote, then the old one goes; where that leads, another one leads first. What is silent for
         raybroker.replicas.replace_after seconds is replaced by itself. query dst shows what is left to be done.
         """,
         options={

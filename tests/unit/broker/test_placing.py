@@ -97,6 +97,29 @@ def test_copies_come_and_go_while_the_log_is_led(tmp_path: Path, monkeypatch: py
     asyncio.run(story(tmp_path))
 
 
+async def replaced(folder: Path) -> None:
+    brokers = Brokers(folder, (*NAMES, "b4"))
+    placing = placing_of(brokers)
+
+    def placed() -> PlacedLog:
+        return PlacedLog.of_record(KEY, brokers.record.copies[KEY])
+
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        await placing.replace_replica(*KEY, "b1")
+        await brokers.until(lambda: sorted(placed().brokers) == ["b2", "b3", "b4"], "b4 has the copy of b1")
+        await brokers.until(lambda: brokers.serving() in (["b2"], ["b3"], ["b4"]), "another one has led before")
+    finally:
+        await brokers.close()
+
+
+def test_where_the_old_copy_leads_another_one_leads_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_logs, "LOOK_S", 0.05)
+    monkeypatch.setattr(copied_logs, "ASK_S", 0.1)
+    asyncio.run(replaced(tmp_path))
+
+
 async def refusals(folder: Path) -> None:
     brokers = Brokers(folder, (*NAMES, "b4"))
     placing = placing_of(brokers)
@@ -107,8 +130,6 @@ async def refusals(folder: Path) -> None:
             await placing.change(KEY, attributes(5))
         with pytest.raises(ConfigError, match=r"b4 keeps no copy .* that could be replaced; those that do: b1, b2, b3"):
             await placing.replace_replica(*KEY, "b4")
-        with pytest.raises(IllegalStateError, match="at broker b1 leads: have another one lead first"):
-            await placing.replace_replica(*KEY, "b1")
         with pytest.raises(ConfigError, match="queue 'other' does not exist"):
             await placing.replace_replica("queue", "other", "b1")
         brokers.record.apply(
