@@ -317,16 +317,16 @@ class CopiedLogs:
             log.info("%s %s is not served here yet: %s", *placed.key, error)
             self._placement.leave_led(placed.key, host)
             return
-        copy.served = placed.opened
+        copy.host = host if placed.opened else None
 
     def _pauses(self, placed: PlacedLog) -> dict[str, int]:
         return {which: int(str(until)) for which, until in self._agreed().pauses.get(placed.key, {}).items()}
 
     def _leave(self, copy: OwnCopy) -> None:
         """This broker does not serve it any more."""
-        if copy.served and self._maker is not None:
-            copy.served = False
-            self._placement.leave_led(copy.placed.key, self._maker.host(copy.port))
+        host, copy.host = copy.host, None
+        if host is not None:
+            self._placement.leave_led(copy.placed.key, host)
 
     # ---- who leads
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from raybroker.broker.copies.copy_port import Address, CopyPort
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.cluster.replicas.copy_takeover import Copies, CopyAction, CopyTakeovers, HeldCopy
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.hashing import rendezvous
 
 AFTER_MS: Final = 150
@@ -37,14 +37,14 @@ def held_copies(log: str, row: Mapping[str, Any]) -> Copies:
 
 
 class OwnCopy:
-    """``row``: what the copy has said last, empty while it cannot be asked; ``served``: it leads, and the broker serves
-    its destination."""
+    """``row``: what the copy has said last, empty while it cannot be asked; ``host``: the one that the broker serves
+    clients from, None while this copy does not lead.  ``port`` may be a later process by then."""
 
     def __init__(self, me: str, placed: PlacedLog, port: CopyPort) -> None:
         self.placed = placed
         self.port = port
         self.row: Row = {}
-        self.served = False
+        self.host: HostPort | None = None
         self.leader = ""
         """The broker whose copy was heard to lead last."""
         self.takeovers = CopyTakeovers(me, AFTER_MS)
@@ -102,6 +102,11 @@ class OwnCopy:
     def forget_addresses(self) -> None:
         """They did not arrive."""
         self._known = (-1, {})
+
+    @property
+    def served(self) -> bool:
+        """Whether the broker serves its destination."""
+        return self.host is not None
 
     @property
     def leads(self) -> bool:

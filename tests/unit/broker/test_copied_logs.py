@@ -100,7 +100,7 @@ class Maker:
             shutil.rmtree(self._folder)
 
     def host(self, copy: CopyPort) -> Any:
-        return f"host of {self._broker}"
+        return f"host of {self._broker}", copy
 
     async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> Any:
         return f"host of {broker}"
@@ -116,17 +116,17 @@ class Served:
     """What one broker serves; stands for its Placement."""
 
     def __init__(self) -> None:
-        self.keys: list[tuple[str, str]] = []
+        self.hosts: dict[tuple[str, str], Any] = {}
 
     async def serve_led(
         self, key: tuple[str, str], host: Any, attributes: Any, pauses: Any, *, opened: bool = True
     ) -> None:
         if opened:
-            self.keys.append(key)
+            self.hosts[key] = host
 
     def leave_led(self, key: tuple[str, str], host: Any) -> None:
-        if key in self.keys:
-            self.keys.remove(key)
+        if self.hosts.get(key) is host:
+            del self.hosts[key]
 
 
 class Brokers:
@@ -182,7 +182,7 @@ class Brokers:
         await self.propose(Change("create_destination", KEY, {"replicas": 3}))
 
     def serving(self) -> list[str]:
-        return [name for name in self.names if KEY in self.served[name].keys]
+        return [name for name in self.names if KEY in self.served[name].hosts]
 
     async def until(self, true: Callable[[], Any], what: str) -> None:
         end_s = time.monotonic() + WAIT_S
@@ -255,6 +255,23 @@ async def drained(folder: Path) -> None:
 
 def test_a_drained_broker_hands_what_it_leads_over(tmp_path: Path) -> None:
     asyncio.run(drained(tmp_path))
+
+
+async def other_process(folder: Path) -> None:
+    brokers = Brokers(folder)
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        own, maker = brokers.logs["b1"]._own[LOG], brokers.makers["b1"]
+        await maker.end_copy(LOG, remove=False)
+        await brokers.logs["b1"]._find_again(maker, own, SECRET)
+        await brokers.until(lambda: "b1" not in brokers.serving(), "what has ended is not served")
+    finally:
+        await brokers.close()
+
+
+def test_a_leader_that_ended_is_not_served_though_its_next_process_is_there_already(tmp_path: Path) -> None:
+    asyncio.run(other_process(tmp_path))
 
 
 async def absent(folder: Path) -> None:
