@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.copies.copied_logs import COPIES_OF, FORGET, NODE, OPEN, CopiedLogs
@@ -41,10 +41,13 @@ OPEN_S: Final = 120.0
 LED_S: Final = 30.0
 """How long whoever makes the destination waits until it takes clients."""
 LED_LOOK_S: Final = 0.1
+TRIES: Final = 5
+"""How often a change is made anew when the leader of the log has told the record of a step meanwhile."""
 LOST_LOOK_S: Final = 10.0
 """How often it is looked whether a broker is gone for good."""
 
 log = logging.getLogger("raybroker.cluster")
+T = TypeVar("T")
 
 
 class Placing:
@@ -163,38 +166,56 @@ class Placing:
         Raises ConfigError where it cannot have them, ConnectionLostError while nobody leads the log.
         """
         async with self._alone:
-            if key not in self._agreed().copies:
-                await self._begin_moving(key, dict(attributes))
-                return
-            placed, replicas = self._placed(key), int(attributes["replicas"])
-            if not placed.opened:
-                raise IllegalStateError(
-                    f"{key[0]} {key[1]!r} still moves into a log with copies, from brokers {', '.join(placed.sources)}:"
-                    " wait until it has (raybroker query dst)"
-                )
-            if replicas > len(placed.staying):
-                self.refuse_impossible(key, attributes)
-                await self._add(placed, replicas, min_in_sync=attributes["minInSync"])
-                return
-            self._refuse_fewer(key, replicas)
-            leader = await self._logs.leader_of(placed)
-            gone = surplus(placed.staying, replicas, leader, self._brokers.live())
-            leaving = tuple(name for name in placed.brokers if name in gone or name in placed.leaving)
-            await self._changed(placed.after(leaving=leaving, min_in_sync=attributes["minInSync"]))
+            await self._anew(key, lambda: self._change(key, attributes))
+
+    async def _anew(self, key: Key, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something with what the record says of a log; once more where that was changed meanwhile."""
+        for _ in range(TRIES - 1):
+            before = self._agreed().copies.get(key)
+            try:
+                return await work()
+            except IllegalStateError:
+                await asyncio.sleep(LED_LOOK_S)
+                if self._agreed().copies.get(key) == before:
+                    raise
+        return await work()
+
+    async def _change(self, key: Key, attributes: Mapping[str, Any]) -> None:
+        if key not in self._agreed().copies:
+            await self._begin_moving(key, dict(attributes))
+            return
+        placed, replicas = self._placed(key), int(attributes["replicas"])
+        if not placed.opened:
+            raise IllegalStateError(
+                f"{key[0]} {key[1]!r} still moves into a log with copies, from brokers {', '.join(placed.sources)}:"
+                " wait until it has (raybroker query dst)"
+            )
+        if replicas > len(placed.staying):
+            self.refuse_impossible(key, attributes)
+            await self._add(placed, replicas, min_in_sync=attributes["minInSync"])
+            return
+        self._refuse_fewer(key, replicas)
+        leader = await self._logs.leader_of(placed)
+        gone = surplus(placed.staying, replicas, leader, self._brokers.live())
+        leaving = tuple(name for name in placed.brokers if name in gone or name in placed.leaving)
+        await self._changed(placed.after(leaving=leaving, min_in_sync=attributes["minInSync"]))
 
     async def replace_replica(self, type: str, name: str, old: str, to: str | None = None) -> Row:
         """See the verb."""
         key: Key = (check_destination_type(type), name)
         async with self._alone:
-            placed = self._placed(key)
-            if old not in placed.staying:
-                raise ConfigError(
-                    f"broker {old} keeps no copy of {key[0]} {name!r} that could be replaced; those that do:"
-                    f" {', '.join(placed.staying)}"
-                )
-            await self._logs.leader_of(placed)  # Without a majority nothing can be replaced.
-            found = await self._add(placed, len(placed.staying), gone=old, to=to or "")
+            found = await self._anew(key, lambda: self._replace(key, old, to or ""))
         return {"type": key[0], "name": name, "old": old, "to": found}
+
+    async def _replace(self, key: Key, old: str, to: str) -> str:
+        placed = self._placed(key)
+        if old not in placed.staying:
+            raise ConfigError(
+                f"broker {old} keeps no copy of {key[0]} {key[1]!r} that could be replaced; those that do:"
+                f" {', '.join(placed.staying)}"
+            )
+        await self._logs.leader_of(placed)  # Without a majority nothing can be replaced.
+        return await self._add(placed, len(placed.staying), gone=old, to=to)
 
     async def _begin_moving(self, key: Key, attributes: Row) -> None:
         """Make a log with copies for a destination that has none; all brokers move into it what they have."""
