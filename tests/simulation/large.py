@@ -26,6 +26,8 @@ from tests.simulation.plan import MS
 PIECE = 7
 LARGE = 20
 AHEAD_MAX = 4
+FULL = "protocol"
+"""What the host answers who asks for more pieces than may wait."""
 HASTY = 0.05
 """How often a client names a body before the host has said that it is there."""
 
@@ -236,10 +238,19 @@ class Download:
             if state["next"] < pieces and not state["failed"]:
                 piece = state["next"]
                 state["next"] += 1
-                args = {"handle": self._handle, "epoch": epoch, "ordinal": ordinal, "piece": piece}
-                self._client.call("read_body", args, lambda result, code: came(piece, result, code))
+                ask_for(piece)
+
+        def ask_for(piece: int) -> None:
+            args = {"handle": self._handle, "epoch": epoch, "ordinal": ordinal, "piece": piece}
+            self._client.call("read_body", args, lambda result, code: came(piece, result, code))
 
         def came(piece: int, result: Any, code: str | None) -> None:
+            if (
+                code == FULL
+            ):  # As many pieces wait for the connection as may; a client of ours would not have asked yet.
+                if self._reading is reading:
+                    ask_for(piece)
+                return
             state["answered"] += 1
             if code is not None:
                 assert code in ("illegal_state", "store_damaged", "store", "invalid_destination"), code
