@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.admin.checks import Grade, row
+from raybroker.model.copies import SHOWN_OF_BROKER
 from raybroker.model.listing import Row
 
 BEHIND_MAX: Final = 1000
@@ -13,8 +14,6 @@ BEHIND_MAX: Final = 1000
 _ORDINALS: Final = {2: "a second", 3: "a third"}
 SILENT_MS: Final = 1000
 """A copy that is there, and has answered nothing for longer, holds up the sends that need it."""
-OF_BROKER: Final = ("copies", "copies_led", "copies_behind", "copies_unconfirmed")
-"""What list_brokers says of the copies of each broker."""
 
 Counts = dict[str, dict[str, int]]
 
@@ -129,7 +128,7 @@ def of_brokers(placed: Mapping[str, Sequence[str]], told: Mapping[str, Mapping[s
     found: Counts = {}
     for log, brokers in placed.items():
         for broker in brokers:
-            row = found.setdefault(broker, dict.fromkeys(OF_BROKER, 0))
+            row = found.setdefault(broker, dict.fromkeys(SHOWN_OF_BROKER, 0))
             row["copies"] += 1
             row["copies_led"] += led_by.get(log) == broker
             row["copies_unconfirmed"] += log in unconfirmed

@@ -15,13 +15,13 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
-from raybroker.admin.copy_checks import OF_BROKER
 from raybroker.cli import output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.outside import Way, way
 from raybroker.cli.patience import Patience, patience
 from raybroker.client.admin.admin import Admin
 from raybroker.config import places
+from raybroker.model.copies import SHOWN_OF_BROKER
 from raybroker.model.errors import BrokerError, ConfigError, NoClusterError, RequestTimeoutError
 from raybroker.model.settings.settings import lookup
 from raybroker.system.clock import SystemClock
@@ -137,7 +137,7 @@ STORED: Final = frozenset(
         "silent_ms",
         "standby_brokers",
         "standby_hosts",
-        *OF_BROKER,
+        *SHOWN_OF_BROKER,
         "drain",
         "drained_since_ms",
         "leads",

@@ -15,6 +15,8 @@ _REFUSED: Final[Mapping[int, str]] = {
 
 OF_COPIES: Final = ("replicas", "minInSync")
 """Attributes that are changed step by step, at the brokers that keep the copies."""
+SHOWN_OF_BROKER: Final = ("copies", "copies_led", "copies_behind", "copies_unconfirmed")
+"""What list_brokers says of the copies of each broker."""
 
 
 def has_copies(attributes: Mapping[str, object]) -> bool:

@@ -78,6 +78,7 @@ EXCUSED = {
     "list saf": "agents are of clusters",
     "query saf": "agents are of clusters",
     "compact dst": "changes something",
+    "replace replica": "changes something",
     "export definitions": "a file",
     "import definitions": "changes something",
     "why prod": "a producer is named by a message that it sends now",
