@@ -168,6 +168,7 @@ class Service:
     """A broker of this process with the service, and a client that does what it is told."""
 
     def __init__(self, stack: ExitStack, properties: dict[str, object] | None = None) -> None:
+        others = set(threading.enumerate())  # Another broker of this process has such a thread, too.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rbr-")))
         UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.from_password(PASSWORD, b"s" * 16, 4096)), "user"))
         broker = stack.enter_context(
@@ -195,7 +196,7 @@ class Service:
         stack.callback(self._program.kill)
         self._run("in", 1)
         self._run("out", 1)
-        thread = next(one for one in threading.enumerate() if one.name == GATEWAYS)
+        thread = next(one for one in threading.enumerate() if one.name == GATEWAYS and one not in others)
         assert thread.ident is not None
         self._clock = time.pthread_getcpuclockid(thread.ident)
 

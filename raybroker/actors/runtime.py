@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any, Final
 
 import ray
-from ray.autoscaler.sdk import request_resources
 from ray.exceptions import (
     ActorAlreadyExistsError,
     ActorUnschedulableError,
@@ -417,6 +416,8 @@ def remembered_under(prefix: str) -> list[str]:
 
 def request_bundles(bundles: list[dict[str, float]]) -> None:
     """Tell Ray's autoscaler that there has to be room for these, in place of what it was told before; none: nothing."""
+    from ray.autoscaler.sdk import request_resources  # It imports the whole autoscaler: few processes have such pools.
+
     request_resources(bundles=bundles)
 
 

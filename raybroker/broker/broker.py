@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from raybroker.admin import copy_checks
 from raybroker.broker import host_listing
 from raybroker.broker.broker_properties import Properties
 from raybroker.broker.clients.clients_inside import ClientsInside
@@ -70,6 +69,13 @@ __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 _UNIQUE_BYTES: Final = 12
 
 log = logging.getLogger("raybroker.broker")
+
+
+def _figures_of_log(me: str, shown: Row) -> Row:
+    """See raybroker.admin.copy_checks, which is imported when the first scrape asks."""
+    from raybroker.admin.copy_checks import figures_of_log
+
+    return figures_of_log(me, shown)
 
 
 def now_s() -> float:
@@ -195,7 +201,7 @@ class Broker:
             SystemClock(),
             figures._replace(
                 rows=(self.thresholds.figures, self._service_figures, *figures.rows),
-                of=lambda key: copy_checks.figures_of_log(name, others.replication(key).get("replication", {})),
+                of=lambda key: _figures_of_log(name, others.replication(key).get("replication", {})),
             ),
             broker=name,
             spares=hosts.spares,

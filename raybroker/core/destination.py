@@ -97,7 +97,7 @@ class Destination(ABC):
                 self._settle_queue(self.queues[number], paused=paused)
         if self.works.enabled:
             self._settle_works(out)
-        if self.attributes.versionKey:
+        if self.policy.attributes.versionKey:
             self._watch_starvation()
         if self.admission.slow:
             self.admission.open_gate()
@@ -113,8 +113,9 @@ class Destination(ABC):
         plain = queue.plain
         if plain.unfinished:
             plain.unfinished = queue.pending.sort_some()
-        for dead in plain.take_stale():
-            self.settlement.dead_letter(queue, dead)
+        if plain.by_version:
+            for dead in plain.take_stale():
+                self.settlement.dead_letter(queue, dead)
         if queue.pending is not plain:
             queue.settle_units()
         consumers = queue.consumers

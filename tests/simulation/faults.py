@@ -118,7 +118,10 @@ class Faults:
                 continue
             version = host.registry.destinations[plan.key].queues[0].plain.versions.published or 0  # type: ignore[attr-defined]
             later = min(version + number % 3, 11) if number < 9 else number - 6
-            host.administration.publish_version(plan.name, later, _nothing, back=True)
+            try:
+                host.administration.publish_version(plan.name, later, _nothing, back=True)
+            except StoreError:
+                return  # The disk is broken.
             self.counts["publish"] = self.counts.get("publish", 0) + 1
 
     def _retry(self) -> None:

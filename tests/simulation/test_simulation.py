@@ -70,7 +70,7 @@ def _full_runs(seeds: int) -> Iterator[World]:
 
 def test_every_fault_happens_in_some_seed() -> None:
     seen: set[str] = set()
-    wanted = World(0).plan.rates.keys() | {"retry"}
+    wanted = World(0).plan.rates.keys() | {"retry", "drain", "publish"}
     for world in _full_runs(40):
         seen |= world.counts.keys()
         if seen >= wanted:

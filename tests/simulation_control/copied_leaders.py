@@ -179,7 +179,7 @@ class Served:
         self._world = world
         self._broker = broker
 
-    async def serve_led(self, key: Key, host: Any, attributes: Any, pauses: Any) -> None:
+    async def serve_led(self, key: Key, host: Any, attributes: Any, pauses: Any, *, opened: bool) -> None:
         await self._world.takes()
         self._world.serving[self._broker] = self._world.loop.now_s
 

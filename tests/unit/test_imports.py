@@ -133,7 +133,7 @@ def test_a_loopback_in_memory_imports_no_other_store_and_nothing_that_listens() 
     assert modules & OPENED == set()
     root = Path(rb.__file__).parents[1]
     files = [name for name in modules if (root / f"{name.replace('.', '/')}.py").is_file()]
-    assert len(files) <= 393  # Packages are not counted: theirs are docstrings alone.
+    assert len(files) <= 401  # Packages are not counted: theirs are docstrings alone.
 
 
 def test_a_loopback_imports_nothing_that_its_message_does_not_ask_for() -> None:

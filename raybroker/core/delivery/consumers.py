@@ -138,19 +138,16 @@ class Consumer:
         self.kept = 0
 
     def room(self) -> int:
-        if not self._may_have():
+        if not self.serving or self.held or self.stalled or self.leaving or self.recall is not None:
             return 0
         if self.bytes is not None and self.bytes.full:
             return 0
         room = self.window.room()
         return room if self.most < 0 else min(room, max(self.most - self.have, 0))
 
-    def _may_have(self) -> bool:
-        return self.serving and not (self.held or self.stalled or self.leaving or self.recall is not None)
-
     def listening(self) -> bool:
         """Whether it would get messages if its window had room."""
-        if not self._may_have():
+        if not self.serving or self.held or self.stalled or self.leaving or self.recall is not None:
             return False
         if self.bytes is not None and self.bytes.full:
             return False

@@ -45,6 +45,8 @@ class PlainPending:
     backlog: Backlog | SortedBacklog
     always_sorts: ClassVar[bool] = False
     """Whether messages are in several buckets also where no consumer has a selector."""
+    by_version: ClassVar[bool] = False
+    """Whether messages may be stale: :meth:`take_stale`."""
 
     def __init__(self, consumers: Consumers, selector_index: SelectorIndex) -> None:
         self.backlog = Backlog()

@@ -10,6 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.engine.sessions.consumer_requests import NAME_CHARS_MAX, ConsumerRequests
+from raybroker.engine.sessions.drained_nodes import NodeDrains
 from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
 from tests.unit.engine.parts import Desk
@@ -55,8 +56,10 @@ class Asking(Desk):
         super().__init__()
         self.metered: list[str] = []
         meters: Any = SimpleNamespace(attached=lambda attachment, broker: self.metered.append(broker))
+        attachments = Attachments(1)
+        drained = NodeDrains(attachments, self.executor, self.clock)
         requests = ConsumerRequests(
-            self.registry, Attachments(1), self.executor, meters, self.codec, self.clock, broker="b1"
+            self.registry, attachments, self.executor, meters, self.codec, self.clock, drained, broker="b1"
         )
         self.operations: Any = requests.operations()
         self.session = FakeSession(self.executor)
