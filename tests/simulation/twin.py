@@ -265,7 +265,7 @@ class Twin:
         """Nobody gets anything before enough have come (B20), nor remote ones while there are others (D-19)."""
         attributes = self.destination.attributes
         for queue in self.queues.values():
-            if isinstance(command, cmd.AttachConsumer | cmd.DetachConsumer | cmd.Update | cmd.Tick):
+            if isinstance(command, cmd.AttachConsumer | cmd.DetachConsumer | cmd.LeaveNode | cmd.Update | cmd.Tick):
                 queue.gather(attributes.consumersBeforeDispatch, attributes.delayBeforeDispatch, self.now)
             others = any(h.active and not h.remote and not h.leaving for h in queue.holders.values())
             for holder in queue.holders.values():
