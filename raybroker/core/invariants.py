@@ -177,8 +177,9 @@ def _check_draining(destination: Destination, queue: DeliveryQueue) -> None:
         if not drains:
             continue
         assert not consumer.window.left(), f"consumer {attachment} keeps {consumer.window.left()} of its credit"
-        # In the millisecond in which that ends, other commands may come before the tick that tells it.
-        passed_over = queue.consumers.is_passed_over(consumer, destination.current.now_ms - 1)
+        passed_over = queue.consumers.is_passed_over(consumer, destination.current.now_ms)
+        if consumer is queue.consumers.passed_over and queue.number not in destination.current.touched:
+            passed_over = True  # It is told by the tick that is due, or by what changes the delivery queue before.
         if consumer.armed and consumer.listening() and CONSUMPTION not in destination.paused and not passed_over:
             waits = queue.plain.backlog.has_for(consumer.selector) and not destination.attributes.affinityKey
             assert not waits, f"consumer {attachment} is not told what waits for it"

@@ -72,9 +72,10 @@ def _told(twin: TwinView, queue: TwinDeliveryQueue, attachment: int, holder: Hol
         found.append(Drained(attachment, unused, holder.next_tag))
     passed, until = twin.passed_over.get(queue.number, (0, 0))
     ready = Ready(attachment, holder.next_tag)
-    # What it has given back is for others first; others may come before the wake-up, in the last millisecond of that.
+    # What it has given back is for others first; other commands may come before the tick that ends that.
     wakes = until == twin.now and ready in told
-    if attachment == passed and 0 <= until - twin.now <= PASSED_OVER_MS and not wakes:
+    late = queue.number not in twin.destination.current.touched
+    if attachment == passed and not wakes and (late or 0 <= until - twin.now <= PASSED_OVER_MS):
         return found
     if holder.armed and _waits_for(twin, queue, holder):
         holder.armed = False
