@@ -110,16 +110,24 @@ def asked_for_ever(patch: Patch) -> None:
 
 @mutant("a consumer whose node is drained gets nothing more")
 def leaving_and_served(patch: Patch) -> None:
-    old = Consumer._may_have
+    old_room, old_listening = Consumer.room, Consumer.listening
 
-    def may_have(self: Consumer) -> bool:
+    def room(self: Consumer) -> int:
         leaving, self.leaving = self.leaving, False
         try:
-            return old(self)
+            return old_room(self)
         finally:
             self.leaving = leaving
 
-    patch.set(Consumer, "_may_have", may_have)
+    def listening(self: Consumer) -> bool:
+        leaving, self.leaving = self.leaving, False
+        try:
+            return old_listening(self)
+        finally:
+            self.leaving = leaving
+
+    patch.set(Consumer, "room", room)
+    patch.set(Consumer, "listening", listening)
 
 
 @mutant("a consumer that has a question to answer when its node is drained is asked for the rest afterwards")
