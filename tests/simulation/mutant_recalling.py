@@ -151,9 +151,8 @@ def leaving_makes_room(patch: Patch) -> None:
     def recalled(destination: Any, command: Any, out: Any) -> None:
         found = consumer_commands._consumer(destination, command.attachment)
         asked = found[1].recall if found is not None else None
-        leaving = asked is not None and asked.leaving
-        if asked is not None and leaving and found is not None:
-            found[0].remove({item.run.ordinal: item.run.mask for item in found[1].tagged(command.ranges)})
+        if asked is not None:
+            asked.leaving = False
         old(destination, command, out)
 
     patch.handler(intake.cmd.Recalled, recalled)
