@@ -144,20 +144,6 @@ def leaving_is_asked_once(patch: Patch) -> None:
     patch.set(sharing, "answered", answered)
 
 
-@mutant("what a consumer gives back since its node is drained is for others, and makes no room")
-def leaving_makes_room(patch: Patch) -> None:
-    old = consumer_commands.recalled
-
-    def recalled(destination: Any, command: Any, out: Any) -> None:
-        found = consumer_commands._consumer(destination, command.attachment)
-        asked = found[1].recall if found is not None else None
-        if asked is not None:
-            asked.leaving = False
-        old(destination, command, out)
-
-    patch.handler(intake.cmd.Recalled, recalled)
-
-
 @mutant("who cannot give anything back gets half of what there may be")
 def unable_unbound(patch: Patch) -> None:
     patch.set(Consumers, "bound", lambda self, most: None)

@@ -247,7 +247,7 @@ def recalled(destination: ServingQueue, command: cmd.Recalled, out: Outcome) -> 
         for run in queue.remove({item.run.ordinal: gone}) if gone else ():
             waits -= run.count
             destination.settlement.dead_letter(queue, Dead(run, "OLDEST"))
-    if consumer.recall is not None and consumer.recall.asker is None and not consumer.recall.leaving:
+    if consumer.recall is not None and consumer.recall.asker is None:
         destination.discard_given(queue, waits)
     if command.last:
         sharing.answered(queue, consumer, given=bool(items))

@@ -259,17 +259,14 @@ def _window(command: AttachConsumer) -> Window:
 
 class Recalling:
     """What a consumer was asked to give back, as tags. ``asker``: the idle consumer that is to have it; None: it is to
-    make room, or with ``leaving`` the consumer's node is drained. ``messages`` of ``nbytes`` in all may come back from
+    make room, or the consumer's node is drained. ``messages`` of ``nbytes`` in all may come back from
     the consumer, now or when it is asked again."""
 
-    __slots__ = ("asker", "leaving", "messages", "nbytes", "ranges")
+    __slots__ = ("asker", "messages", "nbytes", "ranges")
 
-    def __init__(
-        self, ranges: tuple[tuple[int, int], ...], asker: Consumer | None = None, *, leaving: bool = False
-    ) -> None:
+    def __init__(self, ranges: tuple[tuple[int, int], ...], asker: Consumer | None = None) -> None:
         self.ranges = ranges
         self.asker = asker
-        self.leaving = leaving
         self.messages = 0
         self.nbytes = 0
 

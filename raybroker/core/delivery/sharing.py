@@ -74,7 +74,6 @@ def ask(
     ranges: Ranges,
     asker: Consumer | None = None,
     *,
-    leaving: bool = False,
     bytes_count: bool = False,
 ) -> None:
     """Ask a consumer to give back these deliveries, which :func:`recallable` has; it is not asked for any yet.
@@ -82,7 +81,7 @@ def ask(
     ``bytes_count``: the destination has a limit on bytes.
     """
     assert consumer.recall is None
-    recall = consumer.recall = queue.consumers.recalling[consumer] = Recalling(tuple(ranges), asker, leaving=leaving)
+    recall = consumer.recall = queue.consumers.recalling[consumer] = Recalling(tuple(ranges), asker)
     recall.messages = consumer.have - consumer.count_of([(1, known_begun(consumer))])
     for item in recallable(consumer) if bytes_count else ():
         recall.nbytes += queue.held[item.run.ordinal].bytes_of(item.run.mask)
@@ -116,7 +115,7 @@ def evacuate(queue: DeliveryQueue, consumer: Consumer) -> None:
     if items and consumer.recall is None:
         bytes_count = queue.policy.attributes.maxTotalMsgBytes >= 0
         ranges = joined((item.tag, item.tag + item.count - 1) for item in items)
-        ask(queue, consumer, ranges, leaving=True, bytes_count=bytes_count)
+        ask(queue, consumer, ranges, bytes_count=bytes_count)
 
 
 def share(queue: DeliveryQueue) -> None:
