@@ -215,7 +215,8 @@ def test_administration(doors: Doors, service: str) -> None:
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: f"{resource.method} {resource.path}")
 def test_by_administration_over_http(doors: Doors, resource: Resource) -> None:
     before = doors.state()
-    path = resource.path.format(type="queue", name="kept", id="1", broker="loopback", what="destination")
+    named = {"broker": "loopback", "old": "loopback", "node": "a" * 56}
+    path = resource.path.format(type="queue", name="kept", id="1", what="destination", **named)
     body = {"json": {"name": "kept", "type": "queue"}} if resource.method in ("POST", "PATCH") else {}
     url = f"http://127.0.0.1:{doors.ports['httpadmin']}{path}"
     answer = httpx.request(resource.method, url, auth=("bob", "secret"), timeout=30, **body)  # type: ignore[arg-type]
