@@ -52,8 +52,8 @@ class History:
     doubtful: list[str] = field(default_factory=list)
 
 
-def wrong(history: History, kills: int, *, flagged: bool = True) -> list[str]:
-    """What a history has that may not be; nothing where all is well. ``flagged``: what comes again has to say so."""
+def wrong(history: History, kills: int) -> list[str]:
+    """What a history has that may not be; nothing where all is well."""
     got = Counter(text.removesuffix(RECEIVED_AGAIN) for text in history.received)
     fresh = Counter(text for text in history.received if not text.endswith(RECEIVED_AGAIN))
     found = [*history.faults]
@@ -65,7 +65,7 @@ def wrong(history: History, kills: int, *, flagged: bool = True) -> list[str]:
     if unexpected:
         found.append(f"received and never sent: {len(unexpected)}, such as {sorted(unexpected)[:5]}")
     again = {one: count - 1 for one, count in fresh.items() if count > 1}
-    if flagged and sum(again.values()) > kills * PRODUCERS * AT_ONCE:
+    if sum(again.values()) > kills * PRODUCERS * AT_ONCE:
         found.append(f"received again without JMSRedelivered: {sum(again.values())}, such as {sorted(again)[:5]}")
     if len(excused) > kills * AT_ONCE:
         found.append(f"{len(excused)} messages in transactions that have failed: more than {kills} kills account for")
