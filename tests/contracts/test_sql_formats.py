@@ -280,3 +280,9 @@ def test_a_broker_that_compresses_has_tables_that_say_so(tmp_path: Path) -> None
         assert bodies(take(connection.session().consumer("q"), 2)) == [text, text]
     with database.connected() as open_:
         assert versions(database, open_, tables.tables) == WITH_COMPRESSED
+
+
+def test_a_store_that_was_closed_can_be_opened_at_once(rig: Rig) -> None:
+    """PostgreSQL ends a session, and what it has locked, some time after its connection was closed."""
+    for _ in range(30):
+        rig.open().close()

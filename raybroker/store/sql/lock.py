@@ -8,6 +8,7 @@ has lost the lock without noticing cannot write either: every commit asks for it
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ class HostLock:
         self._name = session_name(id, host)
         self._io = FileIO()
         self._fd = -1
+        self._held = False
         file = database.address.file
         self._path = None if file is None else Path(f"{file}.{id}.{host}.lock")
 
@@ -58,7 +60,8 @@ class HostLock:
         if self._path is None:
             statement = self._database.sql.text("SELECT pg_try_advisory_lock(:key)")
             with self._database.errors():
-                return bool(self._connection.scalar(statement, {"key": self._key}))
+                self._held = bool(self._connection.scalar(statement, {"key": self._key}))
+                return self._held
         try:
             self._fd = self._io.open(self._path) if self._io.exists(self._path) else self._io.create(self._path)
             if self._io.try_lock(self._fd):
@@ -70,7 +73,13 @@ class HostLock:
         return False
 
     def release(self) -> None:
-        """Let go of it; PostgreSQL's goes with the connection."""
+        """Let go of it. PostgreSQL's goes with the connection, too, but some time after that was closed: who opens the
+        store next would find it held."""
+        if self._held:
+            self._held = False
+            unlock = self._database.sql.text("SELECT pg_advisory_unlock(:key)")
+            with suppress(StoreError), self._database.errors():
+                self._connection.execute(unlock, {"key": self._key})
         if self._fd >= 0:
             self._io.close(self._fd)
             self._fd = -1

@@ -325,6 +325,7 @@ class SqlStore:
             mine = (rows.c.id == head.id, rows.c.incarnation == head.incarnation)
             with suppress(StoreError), self._database.transaction(self._writer) as connection:
                 connection.execute(self._database.sql.update(rows).where(*mine).values(owner=""))
+            self._host_lock.release()
         self._dead = self._dead or f"{self.shown} is closed"
         self._release()
 
