@@ -34,7 +34,7 @@ from raybroker.broker.cluster.takeovers import StoreWatch
 from raybroker.broker.copies.copied_logs import CopiedLogs
 from raybroker.broker.copies.copy_port import CopyMaker
 from raybroker.broker.copies.lost_leaders import LostLeaders
-from raybroker.broker.copies.member_moves import MOVED, MemberMoves
+from raybroker.broker.copies.member_moves import MemberMoves
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.copies.placing import Placing
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
@@ -410,7 +410,7 @@ class ClusterBroker:
             TAKEN: local.services.client_ids.is_taken,
             LIST: self._clients,
             END: local.services.end_connections,
-            MOVED: self.moves.moved_members,
+            **self.moves.methods(),
             **self.copies.methods(),
         }
         handler = methods.get(method)

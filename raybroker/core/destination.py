@@ -113,7 +113,7 @@ class Destination(ABC):
         plain = queue.plain
         if plain.unfinished:
             plain.unfinished = queue.pending.sort_some()
-        if plain.by_version:
+        if isinstance(plain, VersionPending):
             for dead in plain.take_stale():
                 self.settlement.dead_letter(queue, dead)
         if queue.pending is not plain:

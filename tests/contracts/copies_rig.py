@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
+from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.copies.copy import Copy, CopyEvents, CopyPlace
 from raybroker.copies.links import Address
 from raybroker.copies.replicated_store import ReplicatedStore
@@ -89,12 +90,7 @@ class RigCopy:
         return {**row, "address": self._address, "pid": self._pid, "serves": self.copy.leads and self.host is not None}
 
     async def until_unled(self, timeout_s: float) -> bool:
-        end_s = self._loop.time() + timeout_s
-        while self.copy.is_led():
-            if self._loop.time() >= end_s:
-                return False
-            await asyncio.sleep(0.05)
-        return True
+        return await until_unled(self.copy.is_led, timeout_s)
 
     async def know(self, addresses: Mapping[str, Address]) -> None:
         self.copy.know(addresses)

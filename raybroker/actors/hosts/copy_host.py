@@ -27,6 +27,7 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.hosts.host import DestinationHost
 from raybroker.actors.hosts.host_spec import HostSpec
+from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.broker.services.link_security import cluster_tls
 from raybroker.copies.copy import Copy, CopyEvents, CopyMeans, CopyPlace
 from raybroker.copies.link import LinkTls
@@ -37,8 +38,6 @@ from raybroker.security.tls import ServerTls
 
 ANSWER_S: Final = 10.0
 """How long whoever asks for a change of the set waits for its answer."""
-LED_LOOK_S: Final = 0.05
-"""How often a copy is looked at by whoever waits for the end of its leader."""
 
 
 def copy_tls(tls: ServerTls | None) -> CopyTls | None:
@@ -130,13 +129,7 @@ class CopyHost(DestinationHost):
 
     async def until_unled(self, timeout_s: float) -> bool:
         """Wait until the copy hears no leader; False: it still does after ``timeout_s`` seconds."""
-        copy, loop = self._kept_copy(), asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
-        while copy.is_led():
-            if loop.time() >= until_s:
-                return False
-            await asyncio.sleep(LED_LOOK_S)
-        return True
+        return await until_unled(self._kept_copy().is_led, timeout_s)
 
     async def lead(self) -> None:
         """Ask the others for their promise; what came of it is in ``held``."""

@@ -62,9 +62,6 @@ LED_COPIES: Final = "led_copies"
 LEAD: Final = "lead_copy"
 OPEN: Final = "open_copy"
 FORGET: Final = "forget_copy"
-TAKE_MOVED: Final = "take_moved"
-DECIDE_MOVED: Final = "decide_moved"
-HELD_MOVED: Final = "held_moved"
 URGE: Final = "urge_leaders"
 NODE: Final = "node"
 SECRET: Final = "copy_secret"
@@ -145,6 +142,15 @@ class CopiedLogs:
     def _leads(self, placed: PlacedLog) -> bool:
         copy = self._own.get(placed.log)
         return copy is not None and copy.leads
+
+    def led_host(self, log: str) -> tuple[PlacedLog, HostPort]:
+        """Return a log and the host that it is led by here; raises ConnectionLostError where the copy here does not
+        lead."""
+        placed = self.placed_log(log)
+        host = None if placed is None or not self._leads(placed) else self.host_here(placed)
+        if placed is None or host is None:
+            raise ConnectionLostError(f"{log} is not led by broker {self._me} now; ask again")
+        return placed, host
 
     def host_here(self, placed: PlacedLog) -> HostPort | None:
         """Return the host of this broker's copy; None where it has none."""
@@ -564,9 +570,6 @@ class CopiedLogs:
             LEAD: self.lead,
             OPEN: self.open,
             FORGET: self.forget_copy,
-            TAKE_MOVED: self.take_moved,
-            DECIDE_MOVED: self.decide_moved,
-            HELD_MOVED: self.held_moved,
             URGE: self.urge_leaders,
             NODE: self.node,
         }
@@ -634,29 +637,3 @@ class CopiedLogs:
         now_ms = self._now_ms()
         found = [copy for copy in self._own.values() if broker in copy.placed.brokers and copy.urge(now_ms)]
         return [copy.placed.log for copy in found]
-
-    # ---- what moves into a log before it is opened
-
-    def _led_host(self, log: str) -> HostPort:
-        """Raises ConnectionLostError where the copy here does not lead."""
-        placed = self.placed_log(log)
-        host = None if placed is None or not self._leads(placed) else self.host_here(placed)
-        if host is None:
-            raise ConnectionLostError(f"{log} is not led by broker {self._me} now; ask again")
-        return host
-
-    async def take_moved(self, log: str, coordinator: str, txn: str, blocks: list[bytes]) -> int:
-        """Take messages of a member, whose host decides; how many."""
-        placed = self.placed_log(log)
-        if placed is None:
-            raise ConnectionLostError(f"{log} is in no record")
-        return await self._led_host(log).handover.take_over(*placed.key, txn, coordinator, blocks)
-
-    async def decide_moved(self, log: str, txn: str, commit: bool) -> None:
-        """They are here for good, or never will be."""
-        await self._led_host(log).transactions.decide(txn, commit)
-
-    async def held_moved(self, log: str, coordinator: str) -> list[str]:
-        """Return the transactions of a member's host that are not decided here."""
-        rows = await self._led_host(log).transactions.transaction_rows()
-        return [str(row["key"]) for row in rows if row["coordinator"] == coordinator]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from raybroker.broker.cluster.broker_calls import BrokerCalls
-from raybroker.broker.copies.copied_logs import DECIDE_MOVED, HELD_MOVED, TAKE_MOVED, CopiedLogs
+from raybroker.broker.copies.copied_logs import CopiedLogs
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.broker.destinations.placement import Placement
@@ -40,6 +40,10 @@ KEY_BYTES: Final = 20
 """Of a transaction: other than the 16 bytes of keys that sessions count up."""
 MOVED: Final = "moved_members"
 """What brokers ask each other: log → how far the move of a member is."""
+TAKE: Final = "take_moved"
+DECIDE: Final = "decide_moved"
+HELD: Final = "held_moved"
+"""What they ask the broker where the log is led."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -91,12 +95,34 @@ class MemberMoves:
         left = f"{self._left.get(placed.log, 0):,} messages of broker {me} are to move"
         return [f"{left}: {trouble or move.phase.value}"]
 
+    # ---- what other brokers ask
+
+    def methods(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """Return them by their names; all but MOVED need the log to be led here."""
+        return {MOVED: self.moved_members, TAKE: self.take_moved, DECIDE: self.decide_moved, HELD: self.held_moved}
+
     async def moved_members(self) -> Row:
         """Log → messages that are left here, and whether that is little enough for clients to be ended."""
         return {
             name: {"left": self._left.get(name, 0), "waits": move.is_waiting(self._left.get(name, 0))}
             for name, move in self._moves.items()
         }
+
+    async def take_moved(self, log: str, coordinator: str, txn: str, blocks: list[bytes]) -> int:
+        """Take messages of a member, whose host decides; how many."""
+        placed, host = self._logs.led_host(log)
+        return await host.handover.take_over(*placed.key, txn, coordinator, blocks)
+
+    async def decide_moved(self, log: str, txn: str, commit: bool) -> None:
+        """They are here for good, or never will be."""
+        _, host = self._logs.led_host(log)
+        await host.transactions.decide(txn, commit)
+
+    async def held_moved(self, log: str, coordinator: str) -> list[str]:
+        """Return the transactions of a member's host that are not decided here."""
+        _, host = self._logs.led_host(log)
+        rows = await host.transactions.transaction_rows()
+        return [str(row["key"]) for row in rows if row["coordinator"] == coordinator]
 
     # ---- looks
 
@@ -182,21 +208,21 @@ class MemberMoves:
             return False
         try:
             taking = {"coordinator": host.key, "txn": txn, "blocks": blocks}
-            count = int(await self._at_leader(placed, TAKE_MOVED, taking))
+            count = int(await self._at_leader(placed, TAKE, taking))
             await host.handover.give(txn)
         except BrokerError:
             await host.handover.keep(txn)
             raise
-        await self._at_leader(placed, DECIDE_MOVED, {"txn": txn, "commit": True})
+        await self._at_leader(placed, DECIDE, {"txn": txn, "commit": True})
         await host.transactions.forget_transaction(txn)
         return count >= MESSAGES_MAX or sum(map(len, blocks)) >= BYTES_MAX
 
     async def _decide_held(self, placed: PlacedLog, host: HostPort) -> None:
         """Have the log know of everything that it was given whether it stays: what comes next is behind that."""
-        for txn in await self._at_leader(placed, HELD_MOVED, {"coordinator": host.key}):
+        for txn in await self._at_leader(placed, HELD, {"coordinator": host.key}):
             await host.handover.keep(txn)  # Unless it was given, it never will be.
             commit = await host.transactions.outcome(txn) == "committed"
-            await self._at_leader(placed, DECIDE_MOVED, {"txn": txn, "commit": commit})
+            await self._at_leader(placed, DECIDE, {"txn": txn, "commit": commit})
             await host.transactions.forget_transaction(txn)
 
     async def _at_leader(self, placed: PlacedLog, method: str, args: Row) -> Any:

@@ -286,7 +286,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
     def _member(self, destination: Destination, broker: str | None) -> ConsumerCore:
         """A new member, which counts from now on."""
-        member = ConsumerCore(
+        member = self._kind()(
             self.session,
             destination,
             self._options,
@@ -297,8 +297,16 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
             credit_pool=self._credit_pool,
         )
         with self._notifier.lock:
-            self._holders[member.share] = member
+            self._count_member(member)
         return member
+
+    def _kind(self) -> type[ConsumerCore]:
+        """Return what its members are."""
+        return ConsumerCore
+
+    def _count_member(self, member: ConsumerCore) -> None:
+        """Take note of one more; the caller has the lock."""
+        self._holders[member.share] = member
 
     def _forget_member(self, member: ConsumerCore) -> None:
         with self._notifier.lock:

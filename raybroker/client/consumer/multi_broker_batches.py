@@ -70,19 +70,12 @@ class MultiBrokerBatches(MultiBrokerConsumer):
             return True
         return any(member.has_something() for member in self._batching)
 
-    def _member(self, destination: Destination, broker: str | None) -> ConsumerCore:
-        member = BatchConsumerCore(
-            self.session,
-            destination,
-            self._options,
-            broker=broker,
-            identity=self.identity,
-            owner=self,
-            notifier=self._notifier,
-        )
-        with self._notifier.lock:
-            self._batching.append(member)
-        return member
+    def _kind(self) -> type[ConsumerCore]:
+        return BatchConsumerCore
+
+    def _count_member(self, member: ConsumerCore) -> None:
+        assert isinstance(member, BatchConsumerCore)
+        self._batching.append(member)
 
     def _forget_member(self, member: ConsumerCore) -> None:
         with self._notifier.lock:

@@ -28,14 +28,14 @@ def next_change(
     """
     complete = all(copy in voters for copy in wanted)
     # While a broker has not said which copy it has, a learner may be the one.
-    learned = [copy for copy in learners if copy not in wanted and all(wanted)]
-    voting = [
+    going = [copy for copy in learners if copy not in wanted and all(wanted)]
+    going += [
         copy
         for copy in sorted(voters, key=lambda copy: copy == leader)
         if copy not in wanted and (complete or (copy not in there and len(voters) > quorum))
     ]
-    for copy in (*learned, *voting):
-        return "remove", copy
+    if going:
+        return "remove", going[0]
     for copy in filter(None, wanted):
         if copy not in voters and copy not in learners:
             return "add", copy

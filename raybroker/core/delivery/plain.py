@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from raybroker.core.batches.arrival_times import ArrivalTimes
 from raybroker.core.batches.forming import BatchFormer
 from raybroker.core.delivery.backlog import UNSORTED, Backlog
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
-from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.pending import Dies, HandOut
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, SelectorIndex
@@ -45,8 +44,6 @@ class PlainPending:
     backlog: Backlog | SortedBacklog
     always_sorts: ClassVar[bool] = False
     """Whether messages are in several buckets also where no consumer has a selector."""
-    by_version: ClassVar[bool] = False
-    """Whether messages may be stale: :meth:`take_stale`."""
 
     def __init__(self, consumers: Consumers, selector_index: SelectorIndex) -> None:
         self.backlog = Backlog()
@@ -78,10 +75,6 @@ class PlainPending:
         return False
 
     def labels_leave(self, attachment: int) -> None: ...
-
-    def take_stale(self) -> Sequence[Dead]:
-        """Take out what is dead because of its version."""
-        return ()
 
     def append(self, run: Run, content: Content | None = None) -> None:
         if self.unfinished and self.backlog.has_unsorted(run.priority):

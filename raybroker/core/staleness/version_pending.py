@@ -28,7 +28,7 @@ class VersionPending(PlainPending):
     __slots__ = ("_last", "_policy", "stale", "starvation", "versions")
 
     backlog: Backlog
-    always_sorts = by_version = True
+    always_sorts = True
 
     def __init__(self, consumers: Consumers, versions: VersionIndex, policy: DestinationPolicy) -> None:
         super().__init__(consumers, versions)

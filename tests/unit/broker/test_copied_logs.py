@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from raybroker.broker.copies.copied_logs import CopiedLogs
 from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
+from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.cluster.change_record import Change, RecordState
@@ -44,12 +45,7 @@ class Port:
         return {**row, "address": self.address, "pid": self.number, "serves": self.copy.leads}
 
     async def until_unled(self, timeout_s: float) -> bool:
-        end_s = time.monotonic() + timeout_s
-        while self.copy.is_led():
-            if time.monotonic() >= end_s:
-                return False
-            await asyncio.sleep(0.05)
-        return True
+        return await until_unled(self.copy.is_led, timeout_s)
 
     async def know(self, addresses: Mapping[str, Address]) -> None:
         self.copy.know(addresses)

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from raybroker.broker.copies.copied_logs import DECIDE_MOVED, HELD_MOVED, TAKE_MOVED
 from raybroker.broker.copies.member_moves import (
+    DECIDE,
     GONE_MS,
+    HELD,
     MESSAGES_MAX,
     MOVED,
     ROUND_PARTS,
+    TAKE,
     MemberMoves,
     refuse_unmovable,
 )
@@ -150,11 +152,11 @@ class World:
     async def _asked(self, broker: str, method: str, args: dict[str, Any]) -> Any:
         if method == MOVED:
             return await self.moves[broker].moved_members()
-        if method == TAKE_MOVED:
+        if method == TAKE:
             return await self.led.handover.take_over(args["txn"], args["coordinator"], args["blocks"])
-        if method == DECIDE_MOVED:
+        if method == DECIDE:
             return await self.led.transactions.decide(args["txn"], args["commit"])
-        assert method == HELD_MOVED
+        assert method == HELD
         return [txn for txn, (coordinator, _) in self.led.held.items() if coordinator == args["coordinator"]]
 
     async def step(self) -> None:

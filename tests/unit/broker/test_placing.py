@@ -20,6 +20,12 @@ FIVE = (*NAMES, "b4", "b5")
 PLACED = PlacedLog(KEY, LOG, NAMES, ("c1", "c2", "c3"))
 
 
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_logs, "LOOK_S", 0.05)
+    monkeypatch.setattr(copied_logs, "ASK_S", 0.1)
+
+
 class Calls:
     """The brokers as the first of them calls them."""
 
@@ -91,9 +97,8 @@ async def story(folder: Path) -> None:
         await brokers.close()
 
 
-def test_copies_come_and_go_while_the_log_is_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copied_logs, "LOOK_S", 0.05)
-    monkeypatch.setattr(copied_logs, "ASK_S", 0.1)
+@pytest.mark.usefixtures("looks_often")
+def test_copies_come_and_go_while_the_log_is_led(tmp_path: Path) -> None:
     asyncio.run(story(tmp_path))
 
 
@@ -114,9 +119,8 @@ async def replaced(folder: Path) -> None:
         await brokers.close()
 
 
-def test_where_the_old_copy_leads_another_one_leads_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copied_logs, "LOOK_S", 0.05)
-    monkeypatch.setattr(copied_logs, "ASK_S", 0.1)
+@pytest.mark.usefixtures("looks_often")
+def test_where_the_old_copy_leads_another_one_leads_first(tmp_path: Path) -> None:
     asyncio.run(replaced(tmp_path))
 
 
