@@ -86,10 +86,12 @@ class Measuring:
         self._cached: dict[str | None, tuple[int, Snapshot]] = {}
         self._asking: dict[str | None, asyncio.Task[Snapshot]] = {}
 
-    async def snapshot(self, names: str | None = None) -> Snapshot:
-        """``names``: also the destinations whose name matches, * for any text."""
+    async def snapshot(self, names: str | None = None, *, oldest_s: float | None = None) -> Snapshot:
+        """``names``: also the destinations whose name matches, * for any text; ``oldest_s``: how old it may be at most,
+        by default raybroker.metrics.cache_ms."""
+        oldest_ns = self._cache_ns if oldest_s is None else min(self._cache_ns, int(oldest_s * 1e9))
         known = self._cached.get(names)
-        if known is not None and self._clock.monotonic_ns() - known[0] < self._cache_ns:
+        if known is not None and self._clock.monotonic_ns() - known[0] < oldest_ns:
             return known[1]
         task = self._asking.get(names)
         if task is None:

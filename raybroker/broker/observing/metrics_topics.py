@@ -71,7 +71,8 @@ class Publishing:
         if not wanted:
             return 0
         detailed = any(name == messages.LIST or messages.wanted_destination(name) for name in wanted)
-        snapshot = await self._measuring.snapshot("*" if detailed else None)
+        # A timer may end a little before its second is over: what the last turn told would be told again.
+        snapshot = await self._measuring.snapshot("*" if detailed else None, oldest_s=TURN_S / 2)
         return sum([await self._send(name, snapshot) for name in wanted])
 
     async def _is_subscribed(self, name: str) -> bool:

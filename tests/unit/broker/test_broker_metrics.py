@@ -166,6 +166,23 @@ async def test_scrapes_at_the_same_time_ask_the_hosts_once() -> None:
 
 
 @looped
+async def test_who_tells_each_second_is_not_told_the_second_before() -> None:
+    """A timer of a second may end a little early, within raybroker.metrics.cache_ms of the last look."""
+    host = Host("h1", messages=1)
+    world = World(host)
+    assert await world.total() == 1
+    host.messages = 5
+    world.clock.ns += 999_000_000
+    assert (await world.measuring.snapshot()).types["queue"]["messages_in_total"] == 1
+    assert (await world.measuring.snapshot(oldest_s=0.5)).types["queue"]["messages_in_total"] == 5
+    host.messages = 6
+    world.clock.ns += 400_000_000
+    assert (await world.measuring.snapshot(oldest_s=0.5)).types["queue"]["messages_in_total"] == 5
+    assert (await world.measuring.snapshot(oldest_s=60.0)).types["queue"]["messages_in_total"] == 5
+    assert host.asked == 2
+
+
+@looped
 async def test_destinations_come_only_when_they_are_asked_for() -> None:
     world = World(Host("h2"), Host("h1"))
     assert (await world.measuring.snapshot()).destinations == []

@@ -53,7 +53,7 @@ class Host:
 class Measuring:
     broker = "b1"
 
-    async def snapshot(self, names: str | None = None) -> Snapshot:
+    async def snapshot(self, names: str | None = None, *, oldest_s: float | None = None) -> Snapshot:
         return Snapshot("default", "b1", {}, {}, [])
 
 
