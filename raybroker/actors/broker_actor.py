@@ -57,6 +57,9 @@ class BrokerActor:
     """See BrokerShell."""
 
     def __init__(self, spec: BrokerSpec, stands_by: str = "") -> None:
+        from raybroker.system.memory import collect_seldom
+
+        collect_seldom()  # Before all that a broker imports, through which the collector would go again and again.
         from raybroker.actors.broker import BrokerShell
 
         self._shell = BrokerShell(spec, stands_by, type(self))

@@ -34,6 +34,8 @@ HEAVY = frozenset(
 BROKER = frozenset({"broker", "cluster", "core", "engine", "hosting", "metrics", "services", "store"})
 """Layers of a broker; a client of one has no use for them."""
 CLIENT = frozenset({"client"})
+OF_COPIES = frozenset({"copies", "replication"})
+"""Layers of a host whose log has copies; few have any."""
 OPENED = frozenset(
     {
         "raybroker.security.authentication",
@@ -142,7 +144,7 @@ def test_a_loopback_imports_nothing_that_its_message_does_not_ask_for() -> None:
 
 def test_a_hosts_process_imports_no_client_and_of_what_is_heavy_only_ray() -> None:
     heavy, layers = imported("import raybroker.actors.hosts.host")
-    assert layers & CLIENT == set()
+    assert layers & (CLIENT | OF_COPIES) == set()
     assert heavy <= {"ray", "numpy", "pyarrow", "pandas", "urllib.request", "http.server"}  # Those come with Ray.
 
 

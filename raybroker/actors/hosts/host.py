@@ -394,6 +394,7 @@ class DestinationHost:
         self._spec = spec
         self._stands_by = stands_by
         self._plane: DataPlane | None = None
+        collect_seldom()  # What Ray and the imports have left stays: to look through it once takes as long as to start.
         normal_priority_throughout()
         told = assignment.told(stands_by)
         if stands_by and told is None:
