@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
@@ -28,9 +28,7 @@ from raybroker.actors.standby import assignment
 from raybroker.broker.cluster.database_passwords import store_password
 from raybroker.broker.services.link_security import cluster_tls
 from raybroker.config.live import LiveConfig
-from raybroker.copies.copy import Copy
-from raybroker.copies.replicated_store import ReplicatedStore
-from raybroker.engine.ports import Store
+from raybroker.engine.ports import LogCopies, Store
 from raybroker.hosting.host_port import Row, method_of
 from raybroker.hosting.host_service import HostBroker, HostProcess, HostService, HostStorage, Post
 from raybroker.hosting.paging import directory_of
@@ -59,6 +57,9 @@ from raybroker.system.priority import normal_priority, normal_priority_throughou
 from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.transport.datagrams import Address
 from raybroker.transport.loops import new_event_loop
+
+if TYPE_CHECKING:
+    from raybroker.copies.copy import Copy
 
 LOCK_WAIT_S: Final = 5.0
 """How long a restarted host waits for its predecessor to let go of the store."""
@@ -153,16 +154,16 @@ class DataPlane(threading.Thread):
         before, store = self.failure, None
         try:
             tls = self.tls = await asyncio.to_thread(self._keystore)
-            store, incarnation = await self._open_store()
+            store, incarnation, copies = await self._open_store()
             failpoint("host.open")
             self.service = HostService(
                 HostStorage(
-                    with_steps(cast(Store, store)),
+                    with_steps(store),
                     incarnation,
                     store.bodies if isinstance(store, Journal) else None,
                     self._paging(),
-                    Path(self.spec.directory) if isinstance(store, Journal) or self.copy is not None else None,
-                    store if isinstance(store, ReplicatedStore) else None,
+                    Path(self.spec.directory) if isinstance(store, Journal) or copies is not None else None,
+                    copies,
                     bodies_of_this_process().take_body,
                 ),
                 SystemClock(),
@@ -182,7 +183,8 @@ class DataPlane(threading.Thread):
                 process=HostProcess(self._failed, self.process_of_its_own, self._state, self._metrics, self._life),
             )
             with advised(self._damaged_files):
-                on_disk = isinstance(store, Journal | ReplicatedStore)  # Where a commit may be as quick as its sync.
+                # Where a commit may be as quick as its sync.
+                on_disk = isinstance(store, Journal) or copies is not None
                 await self.service.start(threaded=not isinstance(store, MemoryStore), inline=on_disk)
             for line in store.notices() if isinstance(store, Journal) else ():
                 log.warning("host %s: %s", self.spec.key, line)
@@ -257,23 +259,26 @@ class DataPlane(threading.Thread):
         except OSError:
             return 1
 
-    async def _until_it_leads(self, copy: Copy) -> ReplicatedStore:
+    async def _until_it_leads(self, copy: Copy) -> tuple[Store, int, LogCopies]:
         """Wait until the copy leads; whoever asks meanwhile is told to come again, and what is waited for."""
+        from raybroker.copies.replicated_store import ReplicatedStore  # Few hosts have copies.
+
         while not copy.leads:
             status = copy.status()
             who = f"copy {status.leader} leads" if status.leader else "no copy has a majority of promises"
             self.failure = ConnectionLostError(f"host {self.spec.key} waits to lead its log: {status.trouble or who}")
             self.ready.set()
             await asyncio.sleep(LEAD_LOOK_S)
-        return ReplicatedStore(copy)
+        store = ReplicatedStore(copy)
+        return cast(Store, store), store.incarnation, store
 
-    async def _open_store(self) -> tuple[Store | ReplicatedStore, int]:
+    async def _open_store(self) -> tuple[Store, int, LogCopies | None]:
+        """Return the store, the number of this life of it, and the copies of its log, None where there are none."""
         config = self.spec.config
         if self.copy is not None:
-            replicated = await self._until_it_leads(self.copy)
-            return replicated, replicated.incarnation
+            return await self._until_it_leads(self.copy)
         if config["imq.persist.store"] == "memory":
-            return MemoryStore(), int.from_bytes(entropy.token(2), "little") + 1
+            return MemoryStore(), int.from_bytes(entropy.token(2), "little") + 1, None
         sql = is_sql(config)
         deadline = self.loop.time() + LOCK_WAIT_S
         while True:
@@ -284,7 +289,7 @@ class DataPlane(threading.Thread):
                     raise
                 await asyncio.sleep(0.05)
                 continue
-            return store, store.incarnation
+            return cast(Store, store), store.incarnation, None
 
     @property
     def _damaged_files(self) -> Path | None:
