@@ -1,13 +1,17 @@
-"""What copies of a host's log cost: a lone send, throughput, and a copy that catches up.
+"""What copies of a host's log cost: a lone send, throughput, a copy that catches up, and one that takes over.
 
     python -m benchmarks.copies_cost lone
     python -m benchmarks.copies_cost throughput
     python -m benchmarks.copies_cost catch-up --messages 1000000
+    python -m benchmarks.copies_cost takeover --messages 10000000
 
 Three copies on this machine, each with a process (the leader's is this one), a folder and syncs of its own.  ``lone``
 and ``throughput`` are measured at the host's own end of a connection, without a client and its socket: what they add is
 the same with and without copies.  They are compared in alternating slices: ``lone`` with a host that has no copies,
 ``throughput`` with a bare pipe that appends and syncs in three processes, and sends what the others have to write.
+``takeover`` stores messages that were sent one by one, each a block of its own, has the leader's process end, and
+another copy lead: until its host has read what is stored, and for some seconds behind that, in which no copy may lose
+sight of its leader.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.recovery_cost import fill_store
 from raybroker.actors.hosts.host import SWITCH_S
 from raybroker.config import Config
 from raybroker.copies.copy import Copy, CopyPlace
@@ -54,6 +59,8 @@ BODY = 1024
 BLOCK_MESSAGES = 100
 META = bytes(40)
 WINDOW = 8
+WATCHED_S = 20.0
+"""How long copies are watched behind a takeover."""
 
 
 class Follower:
@@ -66,16 +73,19 @@ class Follower:
     def begin(self) -> None:
         command = [sys.executable, "-m", "benchmarks.copies_cost", "follower", str(self.directory), self.node]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        answer = self._read()
+        answer = self.answer()
         self.id, self.address = answer["id"], tuple(answer["address"])
 
     def tell(self, **what: Any) -> dict[str, Any]:
+        self.ask(**what)
+        return self.answer()
+
+    def ask(self, **what: Any) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
-        return self._read()
 
-    def _read(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         return cast(dict[str, Any], json.loads(self.process.stdout.readline()))
 
@@ -94,7 +104,12 @@ def follow(directory: str, node: str) -> None:
         copy.know({name: (ip, port) for name, (ip, port) in told.get("know", {}).items()})
         if "found" in told:
             copy.found(told["found"])
-        print(json.dumps(copy.status().as_row()), flush=True)
+        answer = copy.status().as_row()
+        if "lead" in told:
+            answer = take_over(copy)
+        elif "watch" in told:
+            answer = watched(copy, told["watch"])
+        print(json.dumps(answer), flush=True)
     copy.shut_down()
 
 
@@ -350,6 +365,91 @@ def catch_up(directory: Path, messages: int) -> None:
         )
 
 
+# ---- a copy that takes over
+
+
+def take_over(copy: Copy) -> dict[str, Any]:
+    """Lead, and begin the host; seconds until either."""
+    began = time.perf_counter()
+    copy.lead()
+    while not copy.leads:
+        time.sleep(0.001)
+    elected = time.perf_counter() - began
+    service = HostService(
+        replicated(copy), SystemClock(), Config.from_values({"imq.ping.interval": 0}), token=TOKEN, key="bench/h1"
+    )
+    threading.Thread(target=run, args=(_serve(service, begun := threading.Event()),), daemon=True).start()
+    begun.wait()
+    return {"elected": elected, "started": time.perf_counter() - began - elected, "peak_mb": peak_mb()}
+
+
+async def _serve(service: HostService, begun: threading.Event) -> None:
+    await service.start(threaded=True)
+    begun.set()
+    await asyncio.Event().wait()
+
+
+def watched(copy: Copy, seconds: float) -> dict[str, Any]:
+    """The longest time within so many seconds in which a copy heard no leader, and in which it said nothing itself."""
+    end, unled, silent = time.perf_counter() + seconds, 0.0, 0.0
+    led = asked = time.perf_counter()
+    while asked < end:
+        is_led, now = copy.is_led(), time.perf_counter()
+        silent, asked = max(silent, now - asked), now
+        if is_led:
+            led = now
+        unled = max(unled, now - led)
+        time.sleep(0.005)
+    return {"unled": unled, "silent": silent}
+
+
+def peak_mb() -> float:
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def takeover(directory: Path, messages: int, per_commit: int, settled: int) -> None:
+    with led(directory) as (leader, followers, known):
+        store = ReplicatedStore(leader)
+        list(store.recover_runs())
+        began = time.perf_counter()
+        fill_store(cast(Store, store), messages, 100, per_commit, settled, priorities=False)
+        last = store.last_index()
+        print(f"{messages:,} messages in {last:,} entries, in {time.perf_counter() - began:.0f} s", flush=True)
+        while any(one.behind for one in leader.status().copies):
+            time.sleep(0.02)
+        leader.shut_down()
+        next_leader, other = followers
+        while any(one.tell()["led"] for one in followers):
+            time.sleep(0.02)
+        other.ask(watch=WATCHED_S)
+        found = next_leader.tell(lead=True)
+        print(
+            f"elected after {found['elected']:.2f} s, its host started after {found['started']:.2f} s more,"
+            f" at most {found['peak_mb']:.0f} MB resident; load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+        print_seen("the third copy", other.answer())
+        began = time.perf_counter()
+        followers.append(back := Follower(directory / "c0", "n0"))
+        print(f"the copy that led is back after {time.perf_counter() - began:.2f} s", flush=True)
+        known[back.id] = back.address
+        for one in followers:
+            one.tell(know=known)
+        for one in (other, back):
+            one.ask(watch=WATCHED_S)
+        print_seen("the third copy", other.answer())
+        print_seen("the copy that is back", back.answer())
+
+
+def print_seen(who: str, seen: dict[str, Any]) -> None:
+    print(
+        f"within {WATCHED_S:.0f} s {who} was without a leader for {seen['unled']:.2f} s at most, and busy for"
+        f" {seen['silent']:.2f} s; load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run it as a host's process runs its host."""
     sys.setswitchinterval(SWITCH_S)
@@ -359,11 +459,13 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("lone", "throughput", "catch-up", "follower", "sink"))
+    parser.add_argument("what", choices=("lone", "throughput", "catch-up", "takeover", "follower", "sink"))
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--count", type=int, default=300, help="sends, or blocks, of a slice")
     parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--per-commit", type=int, default=20, help="messages of a commit, for takeover")
+    parser.add_argument("--settled", type=int, default=0, metavar="N", help="acknowledge every N-th, for takeover")
     parser.add_argument("--dir", help="a folder on the disk to test")
     given = parser.parse_args()
     if given.what == "follower":
@@ -378,6 +480,8 @@ def main() -> None:
             run(compare_lone(directory, given.rounds, given.count))
         elif given.what == "throughput":
             run(compare_throughput(directory, given.rounds, given.count))
+        elif given.what == "takeover":
+            takeover(directory, given.messages, given.per_commit, given.settled)
         else:
             catch_up(directory, given.messages)
     finally:

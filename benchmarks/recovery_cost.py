@@ -23,9 +23,12 @@ import tempfile
 from array import array
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from benchmarks.peers.base import bodies_of
+
+if TYPE_CHECKING:
+    from raybroker.engine.ports import Store
 
 QUEUE: Final = "bench"
 NUMBER: Final = 1
@@ -67,6 +70,19 @@ print(json.dumps({"seconds": took, "cpu": cpu, "before_mb": before / 1024, "peak
 
 def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *, priorities: bool) -> None:
     """Write a store with ``messages`` blocks of one message of ``size`` bytes."""
+    from raybroker.store.journal import Journal
+    from raybroker.system.clock import SystemClock
+    from raybroker.system.entropy import token
+
+    journal = Journal(path, monotonic_ns=SystemClock().monotonic_ns, entropy=token, sync=False)
+    list(journal.recover())
+    fill_store(cast("Store", journal), messages, size, per_commit, settled, priorities=priorities)
+    journal._log.dead = "the process died"
+    journal.close()
+
+
+def fill_store(store: Store, messages: int, size: int, per_commit: int, settled: int, *, priorities: bool) -> None:
+    """Write ``messages`` blocks of one message of ``size`` bytes to an open store, as the host of a queue does."""
     from raybroker.core.durable import records
     from raybroker.core.queue import Queue
     from raybroker.engine.checkpoint import Definition, encode_checkpoint
@@ -75,9 +91,6 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
     from raybroker.model.blocks.block import encode_block
     from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
     from raybroker.model.settings.settings import DestinationAttributes
-    from raybroker.store.journal import Journal
-    from raybroker.system.clock import SystemClock
-    from raybroker.system.entropy import token
 
     definition = Definition(QUEUE, False, DestinationAttributes(maxNumMsgs=-1, maxTotalMsgBytes=-1))
     destination = Queue(NUMBER, QUEUE, definition.attributes, reap_ms=None)
@@ -94,9 +107,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
         fresh.clear()
         return encode_checkpoint(NUMBER + 1, TxLog(), ScheduleLog(), [(definition, destination)])
 
-    journal = Journal(path, monotonic_ns=SystemClock().monotonic_ns, entropy=token, sync=False)
-    list(journal.recover())
-    journal.commit([checkpoint()])
+    store.commit([checkpoint()])
     blocks = [
         [
             encode_block(
@@ -120,21 +131,19 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
             before, _, after = blocks[level][ordinal & 63]
             meta = records.encode_block_meta(records.BlockMeta(1, PRODUCER, ordinal, size, level))
             entries.append(LogEntry(BLOCK, NUMBER, ordinal, meta, (before + ordinal.to_bytes(8, "little") + after,)))
-        journal.commit(entries)
+        store.commit(entries)
         fresh.append((first, array("I", [size]) * len(ordinals), levels))
         held.next_ordinal = ordinals.stop
         destination.producers.taken[PRODUCER] = [(1, ordinals.stop)]
         if settled:
             gone = [ordinal for ordinal in ordinals if not ordinal % settled]
             spans = [records.Span(ordinal, ordinal) for ordinal in gone]
-            journal.commit([LogEntry(NOTE, NUMBER, 0, records.encode(records.ACKED, 0, spans))])
-            journal.free(NUMBER, gone)
-        if journal.checkpoint_due():
-            journal.commit([checkpoint()])
-            while journal.maintain(64 << 20):
+            store.commit([LogEntry(NOTE, NUMBER, 0, records.encode(records.ACKED, 0, spans))])
+            store.free(NUMBER, gone)
+        if store.checkpoint_due():
+            store.commit([checkpoint()])
+            while store.maintain(64 << 20):
                 pass
-    journal._log.dead = "the process died"
-    journal.close()
 
 
 def first_message(path: Path, *, profile: bool = False) -> dict[str, Any]:

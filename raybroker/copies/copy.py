@@ -47,12 +47,17 @@ from raybroker.store.fileio import FileIO
 from raybroker.store.journal import SEGMENT_BYTES, Journal
 from raybroker.store.journal.format import Packed
 from raybroker.store.journal.image import LogImage
+from raybroker.store.locations import FIRST_KEY, BlockKey
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.supervision import Supervisor
 
 KEPT_BYTES: Final = 64 << 20
 """Of entries that are kept in memory for copies that missed them."""
+TOLD_SPANS_MAX: Final = 32 << 10
+"""Of living blocks a copy is told so much at a time, which is a tick: millions would keep both from what is urgent."""
+TELL_UNSENT_BYTES: Final = 1 << 20
+"""A copy that has not taken so much yet is told later which blocks live."""
 ANY_PORT: Final = PortRange(0, 0)
 log = logging.getLogger("raybroker.copies")
 
@@ -472,21 +477,29 @@ class Copy:
     def _link_opened(self, other: str) -> None:
         """There is a link to another copy: where this one leads, it says soon which blocks live."""
         if self.leads:
-            self._space.opened.add(other)
+            self._space.telling[other] = FIRST_KEY
 
     def _link_closed(self, other: str) -> None:
+        self._space.telling.pop(other, None)
         self._take_event(ev.LinkLost(other))
 
     def _tell_living(self) -> None:
-        """Say which blocks live, to copies that there is a new link to; nothing is saved meanwhile."""
-        opened = self._space.opened
-        if opened and self.leads:
+        """Say some more of which blocks live, to copies that there is a new link to; nothing is saved meanwhile."""
+        telling = self._space.telling
+        if not self.leads:
+            telling.clear()
+        for other, after in list(telling.items()):
+            if self._links.unsent_bytes(other) > TELL_UNSENT_BYTES:
+                continue
             with self._lock:
                 index = self._saved_index()
-            for part in living(index, self._folder.journal.live_ordinals()):
-                for other in opened:
-                    self._links.send(other, encode(part))
-        opened.clear()
+            live = self._folder.journal.live_spans(after, most=TOLD_SPANS_MAX)
+            whole = sum(map(len, live.values())) < TOLD_SPANS_MAX
+            for part in living(index, after, live, whole=whole):
+                self._links.send(other, encode(part))
+                telling[other] = part.upto
+            if whole:
+                del telling[other]
 
     def _tick(self) -> None:
         if self._over:
@@ -565,11 +578,11 @@ class _Space:
 
     def __init__(self, folder: CopyFolder, io: FileIO) -> None:
         self.freed = FreedBlocks()
-        self.hints = SpaceHints(folder.free, folder.live_ordinals)
+        self.hints = SpaceHints(folder.free, folder.live_spans)
         self.taker = ImageTaker(io, folder.directory, IMAGE_PREFIX)
         self.taker.forget_files()
-        self.opened: set[str] = set()
-        """Copies that there is a new link to."""
+        self.telling: dict[str, BlockKey] = {}
+        """Copies that there is a new link to → how far they have been told which blocks live; links' thread."""
         self.thread: threading.Thread | None = None
         self._sending: dict[str, ImageSender] = {}
 

@@ -33,6 +33,7 @@ from raybroker.store.journal.batches import StoredBatch
 from raybroker.store.journal.image import LogEnd, LogImage, write_anchors
 from raybroker.store.journal.lockfile import LOCK_NAME, LockFile
 from raybroker.store.journal.own_files import OwnFileOptions
+from raybroker.store.locations import BlockKey
 
 LOG_PREFIX: Final = "log-"
 IMAGE_PREFIX: Final = "image-"
@@ -128,11 +129,11 @@ class CopyFolder:
         self.hold()
         return SavedCopy(head.promised, base, members, tuple(entries), committed, head.damage, head.lost)
 
-    def live_ordinals(self, index: int) -> Mapping[int, Sequence[int]]:
-        """Destination → ordinals of live blocks that came with an entry up to ``index``, ascending, as far as is known
-        which these are."""
+    def live_spans(self, index: int, after: BlockKey, upto: BlockKey) -> Mapping[int, Sequence[tuple[int, int]]]:
+        """Destination → live blocks in a stretch that came with an entry up to ``index``, as far as is known which
+        these are: first and last of ordinals that follow each other, ascending."""
         end = next((end for end in reversed(self._ends) if end.index <= index), None)
-        return {} if end is None else self.journal.live_ordinals(end.end)
+        return {} if end is None else self.journal.live_spans(after, upto, end.end)
 
     # ---- what the machine saves
 

@@ -3,7 +3,8 @@
 A copy that follows decides nothing and does not read what its log means, so it is told which blocks are dead.  A hint
 names the entry at which the leader's log ended: the end of the block is in the log up to there, so a copy lets it go
 once that entry is committed, and not before: until then another leader may still have the block.  A hint that is
-lost costs space until there is a new link, when the leader says which of its blocks live, in parts.
+lost costs space until there is a new link, when the leader says which of its blocks live, in parts: some of them at a
+time, so that neither it nor the other copy is kept from what is urgent, however many blocks there are.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from raybroker.copies.message_form import Freed, Living, Spans
+from raybroker.store.locations import LAST_KEY, BlockKey
 
 SPANS_MAX: Final = 4096
 """Spans of one message."""
 HINTS_MAX: Final = 4096
 """Hints that wait for the log to come so far; the leader is asked for all of them anew where there are more."""
-LAST_KEY: Final = ((1 << 32) - 1, (1 << 64) - 1)
 
 
 def spans_of(ordinals: Iterable[int]) -> list[tuple[int, int]]:
@@ -61,31 +62,58 @@ class FreedBlocks:
         return found
 
 
-def living(index: int, live: Mapping[int, Sequence[int]]) -> Iterator[Living]:
-    """Say which blocks live at an entry, in parts that follow each other over all blocks."""
-    after, part, room = (0, 0), dict[int, Spans](), SPANS_MAX
-    for destination in sorted(live):
-        spans = spans_of(live[destination])
-        while spans:
-            some, spans = spans[:room], spans[room:]
-            part[destination], room = tuple(some), room - len(some)
+def living(
+    index: int, after: BlockKey, live: Mapping[int, Sequence[tuple[int, int]]], *, whole: bool
+) -> Iterator[Living]:
+    """Say which blocks behind ``after`` live at an entry, in parts that follow each other; ``whole``: behind those in
+    ``live`` there are none, and the last part says so."""
+    part, room = dict[int, Spans](), SPANS_MAX
+    for destination, spans in live.items():
+        at = 0
+        while at < len(spans):
+            some = part[destination] = tuple(spans[at : at + room])
+            at, room = at + len(some), room - len(some)
             if not room:
                 upto = (destination, some[-1][1])
                 yield Living(index, after, upto, part)
                 after, part, room = upto, {}, SPANS_MAX
-    yield Living(index, after, LAST_KEY, part)
+    if whole:
+        yield Living(index, after, LAST_KEY, part)
+    elif part:
+        destination = next(reversed(part))
+        yield Living(index, after, (destination, part[destination][-1][1]), part)
+
+
+def without(spans: Iterable[tuple[int, int]], others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return what is in spans and not in others; both ascend, and neither has a number twice."""
+    found: list[tuple[int, int]] = []
+    rest = iter(others)
+    other = next(rest, None)
+    for first, last in spans:
+        at = first
+        while other is not None and other[0] <= last:
+            if at < other[0]:
+                found.append((at, other[0] - 1))
+            at = max(at, other[1] + 1)
+            if other[1] >= last:
+                break  # It may be in the next span, too.
+            other = next(rest, None)
+        if at <= last:
+            found.append((at, last))
+    return found
 
 
 class SpaceHints:
     """Blocks that a copy may let go once it is sure, in any thread.
 
-    ``free`` lets blocks go; ``live`` says which have come with the entries up to some index, by destination.
+    ``free`` lets blocks go; ``live`` says which in a stretch have come with the entries up to some index, by
+    destination.
     """
 
     def __init__(
         self,
         free: Callable[[int, Iterable[int]], None],
-        live: Callable[[int], Mapping[int, Sequence[int]]],
+        live: Callable[[int, BlockKey, BlockKey], Mapping[int, Sequence[tuple[int, int]]]],
     ) -> None:
         self._free = free
         self._live = live
@@ -136,17 +164,8 @@ class SpaceHints:
     def _dead(self, hint: Living) -> list[Freed]:
         """The blocks here that the leader does not have any more."""
         found: list[Freed] = []
-        for destination, ordinals in self._live(hint.index).items():
-            dead: list[int] = []
-            spans = iter(hint.spans.get(destination, ()))
-            span = next(spans, None)
-            for ordinal in ordinals:
-                if not hint.after < (destination, ordinal) <= hint.upto:
-                    continue
-                while span is not None and span[1] < ordinal:
-                    span = next(spans, None)
-                if span is None or ordinal < span[0]:
-                    dead.append(ordinal)
+        for destination, spans in self._live(hint.index, hint.after, hint.upto).items():
+            dead = without(spans, hint.spans.get(destination, ()))
             if dead:
-                found.append(Freed(hint.index, destination, tuple(spans_of(dead))))
+                found.append(Freed(hint.index, destination, tuple(dead)))
         return found

@@ -8,7 +8,7 @@ ordinal without a block has the offset 0, where the header of a segment stands.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from itertools import compress
 from typing import Final
 
@@ -21,6 +21,14 @@ PACKED_KEPT: Final = PAGE // 8
 """A page with fewer is taken apart again, so that a few survivors do not cost a page each."""
 _EMPTY: Final = array("I", bytes(4 * 4 * PAGE))
 _WORD: Final = 0xFFFF_FFFF
+ORDINAL_LAST: Final = (1 << 64) - 1
+NOWHERE_BEHIND: Final = 1 << 128
+"""Behind every location."""
+BlockKey = tuple[int, int]
+"""Destination and ordinal of a block."""
+FIRST_KEY: Final[BlockKey] = (0, 0)
+"""Before every block."""
+LAST_KEY: Final[BlockKey] = ((1 << 32) - 1, ORDINAL_LAST)
 
 
 def location(segment: int, offset: int, nbytes: int, crc: int) -> int:
@@ -53,6 +61,14 @@ class LocationPage:
         columns = self.columns
         self.live += not columns[PAGE + at]
         columns[at], columns[PAGE + at], columns[2 * PAGE + at], columns[3 * PAGE + at] = location_parts(value)
+
+    def is_before(self, location: int) -> bool:
+        """Whether all blocks that are or were here are in segments before that of a location."""
+        return max(self.columns[:PAGE]) < location >> 96
+
+    def ordinals(self, start: int) -> Iterator[int]:
+        """Return the ordinals that are here, ascending; ``start``: the first that may be."""
+        return compress(range(start, start + PAGE), self.columns[PAGE : 2 * PAGE])
 
     def drop(self, at: int) -> None:
         self.columns[PAGE + at] = 0
@@ -145,15 +161,55 @@ class Locations:
                     return True
         return False
 
-    def ordinals(self) -> Sequence[int]:
-        """Return all of them, ascending."""
-        packed = [
-            (number << PAGE_BITS) + at
-            for number, page in self._pages.items()
-            for at in range(PAGE)
-            if page.columns[PAGE + at]
-        ]
-        return sorted([*self._loose, *packed])
+    def spans(
+        self, after: int = -1, upto: int = ORDINAL_LAST, before: int = NOWHERE_BEHIND, most: int = 0
+    ) -> list[tuple[int, int]]:
+        """Return the blocks behind ``after`` up to ``upto`` as first and last of ordinals that follow each other,
+        ascending; ``before``: those alone whose location is less; ``most``: no more spans than that, 0: all."""
+        found: list[tuple[int, int]] = []
+        first, last = -1, -2
+        for start, end in self._stretches(after, upto, before):
+            if start != last + 1:
+                if first >= 0:
+                    found.append((first, last))
+                    if len(found) == most:
+                        return found
+                first = start
+            last = end
+        return [*found, (first, last)] if first >= 0 else found
+
+    def _stretches(self, after: int, upto: int, before: int) -> Iterator[tuple[int, int]]:
+        """Blocks as :meth:`spans` wants them: single ones, and full pages together."""
+        loose = self._loose_by_page(after, upto)
+        for number in sorted([*self._numbers(after, upto), *loose]):
+            page, start = self._pages.get(number), number << PAGE_BITS
+            ordinals: Iterable[int] = loose.get(number, ()) if page is None else page.ordinals(start)
+            if page is None or not page.is_before(before):
+                ordinals = [ordinal for ordinal in ordinals if self[ordinal] < before]
+            elif page.live == PAGE and after < start and start + _LAST <= upto:
+                yield start, start + _LAST
+                continue
+            for ordinal in ordinals:
+                if after < ordinal <= upto:
+                    yield ordinal, ordinal
+
+    def _numbers(self, after: int, upto: int) -> list[int]:
+        """Pages in a stretch of ordinals, without order."""
+        low, high = max(after, 0) >> PAGE_BITS, upto >> PAGE_BITS
+        if high - low < len(self._pages):
+            return [number for number in range(low, high + 1) if number in self._pages]
+        return [number for number in self._pages if low <= number <= high]
+
+    def _loose_by_page(self, after: int, upto: int) -> dict[int, list[int]]:
+        """Ordinals in a stretch that are in no page, by the page that they would be in, ascending in each."""
+        if upto - after < len(self._loose):
+            ordinals = [ordinal for ordinal in range(after + 1, upto + 1) if ordinal in self._loose]
+        else:
+            ordinals = sorted([ordinal for ordinal in self._loose if after < ordinal <= upto])
+        found: dict[int, list[int]] = {}
+        for ordinal in ordinals:
+            found.setdefault(ordinal >> PAGE_BITS, []).append(ordinal)
+        return found
 
     def usage(self) -> tuple[int, int]:
         """(blocks, bytes of their payloads)."""

@@ -214,7 +214,8 @@ class Host:
 
     def _freed(self) -> list[tuple[int, int]]:
         index = self.journal._index
-        return [(d, o) for d, known in index.items() for o in known.ordinals() if (d, o) not in self.model.live]
+        there = [(d, o) for d, known in index.items() for a, b in known.spans() for o in range(a, b + 1)]
+        return [key for key in there if key not in self.model.live]
 
     def check(self, model: Model) -> None:
         """Everything that ``model`` holds is here, nothing else, and every byte is right."""

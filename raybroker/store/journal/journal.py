@@ -40,7 +40,15 @@ from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, U
 from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
 from raybroker.store.journal.set_aside import check_not_begun, notices
 from raybroker.store.journal.sizing import Sizing
-from raybroker.store.locations import Locations, location_parts
+from raybroker.store.locations import (
+    FIRST_KEY,
+    LAST_KEY,
+    NOWHERE_BEHIND,
+    ORDINAL_LAST,
+    BlockKey,
+    Locations,
+    location_parts,
+)
 
 SEGMENT_BYTES: Final = 64 << 20
 _STORE_ID_BYTES: Final = 16
@@ -404,16 +412,25 @@ class Journal:
         """The files of the log up to a place where a batch has ended, for a copy of it; see :meth:`hold_space`."""
         return image_of(self._log.manifest, self._log.segments.values(), end)
 
-    def live_ordinals(self, before: LogEnd | None = None) -> dict[int, Sequence[int]]:
-        """Destination → ordinals of its live blocks, ascending; ``before``: of those that stand before it alone."""
+    def live_spans(
+        self, after: BlockKey = FIRST_KEY, upto: BlockKey = LAST_KEY, before: LogEnd | None = None, most: int = 0
+    ) -> dict[int, list[tuple[int, int]]]:
+        """Destination → its live blocks in a stretch, as :meth:`raybroker.store.locations.Locations.spans` has them;
+        destinations ascend.  ``before``: those that stand before it alone; ``most``: no more spans, 0: all."""
+        end = NOWHERE_BEHIND if before is None else before.segment << 96 | before.offset << 64
+        found: dict[int, list[tuple[int, int]]] = {}
+        left = most
         with self._lock:
-            found = {destination: known.ordinals() for destination, known in self._index.items() if known}
-            if before is not None:
-                end = before.segment << 96 | before.offset << 64
-                for destination, ordinals in found.items():
-                    known = self._index[destination]
-                    found[destination] = [ordinal for ordinal in ordinals if known[ordinal] < end]
-            return found
+            for destination in sorted(number for number in self._index if after[0] <= number <= upto[0]):
+                low = after[1] if destination == after[0] else -1
+                high = upto[1] if destination == upto[0] else ORDINAL_LAST
+                spans = self._index[destination].spans(low, high, end, left)
+                if spans:
+                    found[destination] = spans
+                left -= len(spans)
+                if most and not left:
+                    break
+        return found
 
     def usage(self) -> dict[int, tuple[int, int]]:
         """Destination → (live blocks, bytes of their payloads)."""

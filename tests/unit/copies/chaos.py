@@ -18,7 +18,7 @@ from raybroker.model.errors import StoreError
 from raybroker.replication.replica import HEARD_MS
 from raybroker.replication.replica_set import MemberChange
 from raybroker.store.journal.format import pack_entries
-from tests.unit.copies.disks import block
+from tests.unit.copies.disks import block, live
 from tests.unit.copies.rig import Group, Node, until
 
 WAITING_MAX = 8
@@ -220,7 +220,7 @@ class Chaos:
             confirmed |= client.confirmed
         assert len(set(confirmed.values())) == len(confirmed), "one entry was confirmed for two batches"
         for node in self.group.nodes:
-            there = set(node.runs.journal.live_ordinals().get(1, ()))
+            there = set(live(node.runs.journal).get(1, ()))
             missing = sorted(set(confirmed) - there)
             assert not missing, f"confirmed and lost at node {node.number}: {missing[:5]} of {len(missing)}"
             for ordinal in self.rng.sample(sorted(there), min(20, len(there))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from raybroker.copies.copy_folder import CopyFolder, JournalOptions
@@ -12,6 +12,7 @@ from raybroker.copies.entry_form import body_of
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.replication.positions import BEGINNING, EntryKind, LogPosition, ReplicatedEntry, Term, following
 from raybroker.store.fileio import FileIO
+from raybroker.store.journal import Journal
 from raybroker.store.journal.format import pack_entries
 
 TERM = Term(1, 77)
@@ -53,6 +54,15 @@ def content(folder: CopyFolder) -> list[tuple[int, int, bytes]]:
     """What a host would find: (destination, ordinal, payload) of blocks, in order."""
     return [
         (destination, ordinal, folder.journal.read(destination, ordinal))
-        for destination, ordinals in sorted(folder.journal.live_ordinals().items())
+        for destination, ordinals in live(folder.journal).items()
         for ordinal in ordinals
     ]
+
+
+def live(journal: Journal) -> dict[int, list[int]]:
+    """Destination → ordinals of its live blocks."""
+    return each_of(journal.live_spans())
+
+
+def each_of(spans: Mapping[int, Iterable[tuple[int, int]]]) -> dict[int, list[int]]:
+    return {key: [number for a, b in found for number in range(a, b + 1)] for key, found in spans.items()}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from raybroker.copies import copy as copying
 from raybroker.copies.copy import Copy, CopyMeans, CopyPlace
 from raybroker.copies.link import CopyLink, LinkEvents, LinkIdentity, LinkTls, _Encryption
 from raybroker.copies.links import WAITING_MS, CopyTls
@@ -28,7 +29,7 @@ from raybroker.replication.replica_set import MemberChange
 from raybroker.security.keystore import self_signed
 from raybroker.security.tls import KeyFiles, first_certificate, server_context
 from raybroker.store.journal.format import pack_entries
-from tests.unit.copies.disks import block, checkpoint
+from tests.unit.copies.disks import block, checkpoint, live
 from tests.unit.copies.rig import SECRET, SEGMENT, Group, Node, until
 
 Make = Callable[..., Group]
@@ -57,7 +58,7 @@ def confirmed(node: Node, *entries: LogEntry) -> None:
 
 
 def blocks(node: Node) -> set[int]:
-    return set(node.runs.journal.live_ordinals().get(1, ()))
+    return set(live(node.runs.journal).get(1, ()))
 
 
 def test_what_a_majority_has_is_released(make: Make) -> None:
@@ -336,20 +337,26 @@ def test_blocks_that_are_dead_at_the_leader_go_at_the_others(make: Make) -> None
     until(lambda: all(node.runs.journal.stats().segments <= max(segments) for node in group.nodes), "space is back")
 
 
-def test_a_copy_that_was_away_learns_which_blocks_are_dead(make: Make) -> None:
+@pytest.mark.parametrize("at_a_time", [1, 2, 100])
+def test_a_copy_that_was_away_learns_which_blocks_are_dead(
+    make: Make, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "TOLD_SPANS_MAX", at_a_time)
     group = make()
     leader = group.led()
     store = ReplicatedStore(leader.runs)
     for ordinal in range(1, 10):
-        store.commit([block(ordinal)])
+        store.commit([block(ordinal), block(ordinal, destination=3)])
     group.agree()
     away = next(node for node in group.nodes if node is not leader)
     away.kill()
     store.free(1, [2, 3, 7])
+    store.free(3, [1, 5, 9])
     confirmed(leader, block(10))
     time.sleep(0.3)
     away.begin()
-    until(lambda: blocks(away) == {1, 4, 5, 6, 8, 9, 10}, "it is told what lives")
+    left = {1: [1, 4, 5, 6, 8, 9, 10], 3: [2, 3, 4, 6, 7, 8]}
+    until(lambda: live(away.runs.journal) == left, "it is told what lives")
 
 
 def test_a_host_that_leads_finds_what_was_stored(make: Make) -> None:

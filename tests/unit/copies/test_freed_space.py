@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raybroker.copies import freed_space
-from raybroker.copies.freed_space import FreedBlocks, SpaceHints, living, spans_of
+from raybroker.copies.freed_space import FreedBlocks, SpaceHints, living, spans_of, without
 from raybroker.copies.message_form import Freed, Living
+from raybroker.store.locations import FIRST_KEY, LAST_KEY, BlockKey
 from tests.unit.copies.disks import Made, opened
 
 
@@ -24,8 +27,11 @@ class Blocks:
         for ordinal in ordinals:
             self.came[destination].pop(ordinal, None)
 
-    def live(self, index: int) -> Mapping[int, Sequence[int]]:
-        return {d: sorted(o for o, at in blocks.items() if at <= index) for d, blocks in self.came.items()}
+    def live(self, index: int, after: BlockKey, upto: BlockKey) -> Mapping[int, Sequence[tuple[int, int]]]:
+        return {
+            d: spans_of(sorted(o for o, at in blocks.items() if at <= index and after < (d, o) <= upto))
+            for d, blocks in self.came.items()
+        }
 
 
 def test_numbers_that_follow_each_other_are_spans() -> None:
@@ -52,7 +58,7 @@ def test_a_log_that_is_another_one_has_no_hints() -> None:
 
 def test_what_does_not_live_at_the_leader_goes_and_what_came_later_stays() -> None:
     blocks = Blocks({1: {1: 1, 2: 2, 3: 3, 9: 7}, 2: {5: 2}, 3: {1: 8}})
-    for part in living(4, {1: [2]}):
+    for part in living(4, FIRST_KEY, {1: [(2, 2)]}, whole=True):
         blocks.hints.add(part, last=8, committed=3)
     assert set(blocks.came[1]) == {1, 2, 3, 9}
     blocks.hints.apply(8, 4)
@@ -66,12 +72,24 @@ def test_parts_follow_each_other_over_all_blocks(room: int, monkeypatch: pytest.
     live = {1: [1, 2, 5, 9, 11], 4: [3], 7: [1, 3, 5]}
     everything = {d: dict.fromkeys(range(15), 1) for d in (0, 1, 2, 4, 7, 9)}
     blocks = Blocks({d: {o: at for o, at in found.items() if o} for d, found in everything.items()})
-    parts = list(living(4, live))
+    spans = {d: spans_of(ordinals) for d, ordinals in live.items()}
+    parts = list(living(4, FIRST_KEY, spans, whole=True))
     assert [part.after for part in parts[1:]] == [part.upto for part in parts[:-1]]
+    assert (parts[0].after, parts[-1].upto) == (FIRST_KEY, LAST_KEY)
+    some = list(living(4, FIRST_KEY, {1: spans[1], 4: spans[4]}, whole=False))
+    assert some[-1].upto == (4, 3), "nothing is said of what is behind"
     for part in parts:
         assert isinstance(part, Living)
         blocks.hints.add(part, last=4, committed=4)
     assert {d: sorted(found) for d, found in blocks.came.items() if found} == live
+
+
+@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
+def test_what_is_in_spans_and_in_no_others(numbers: set[int], others: set[int]) -> None:
+    found = without(spans_of(sorted(numbers)), spans_of(sorted(others)))
+    assert found == spans_of(sorted(numbers - others)) or [
+        number for first, last in found for number in range(first, last + 1)
+    ] == sorted(numbers - others)
 
 
 def test_too_many_hints_are_given_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +114,7 @@ def test_a_folder_knows_which_blocks_came_up_to_an_entry(tmp_path: Path) -> None
     folder, made = opened(tmp_path / "c"), Made()
     folder.load()
     folder.save_all(made.many(range(1, 12), 20_000), 0)
-    assert folder.live_ordinals(4) == {1: [1, 2, 3, 4]}
-    assert folder.live_ordinals(11) == {1: list(range(1, 12))}
+    assert folder.live_spans(4, FIRST_KEY, LAST_KEY) == {1: [(1, 4)]}
+    assert folder.live_spans(11, FIRST_KEY, LAST_KEY) == {1: [(1, 11)]}
+    assert folder.live_spans(11, (1, 2), (1, 7)) == {1: [(3, 7)]}
     folder.release()

@@ -14,7 +14,7 @@ from raybroker.copies.freed_space import SpaceHints
 from raybroker.copies.images import ImageTaker
 from raybroker.store.journal.format import pack_entries
 from raybroker.store.journal.log import BatchSyncs
-from tests.unit.copies.disks import block, checkpoint
+from tests.unit.copies.disks import block, checkpoint, live
 from tests.unit.copies.rig import Group, Node, until
 
 
@@ -44,7 +44,7 @@ def power_cut(group: Group) -> None:
     assert not any(damages(node) for node in group.nodes), "no copy is damaged"
     assert min(node.runs.status().term for node in group.nodes) >= term, "no promise is forgotten"
     leader = group.led()
-    assert set(leader.runs.journal.live_ordinals()[1]) >= set(range(1, 13))
+    assert set(live(leader.runs.journal)[1]) >= set(range(1, 13))
 
 
 def minority(group: Group) -> None:
@@ -81,7 +81,7 @@ def early_free(group: Group) -> None:
     leader.runs.append(pack_entries([checkpoint(b"one is not owed")]))
     leader.runs.free(1, [1])
     time.sleep(0.3)
-    assert 1 in leader.runs.journal.live_ordinals().get(1, ())
+    assert 1 in live(leader.runs.journal).get(1, ())
 
 
 CHECKS = {check.__name__: check for check in (power_cut, minority, snapshot, early_free)}

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.store.locations import PACKED_KEPT, PAGE, Locations, location, location_parts
+
+
+def each_of(spans: list[tuple[int, int]]) -> list[int]:
+    assert all(last < first - 1 for (_, last), (first, _) in pairwise(spans)), "those that touch are one"
+    return [number for a, b in spans for number in range(a, b + 1)]
+
 
 VALUES = st.tuples(
     st.integers(1, 2**32 - 1), st.integers(512, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)
@@ -47,7 +54,11 @@ def test_locations_are_a_dictionary(steps: list[tuple[str, int, int]], parts: tu
             found.put_all(first, 9, *columns)
             plain.update({first + n: location(9, 512 + n, n, 3 + n) for n in range(count)})
         assert [found.get(o) for o in ordinals] == [plain.get(o) for o in ordinals]
-        assert list(found.ordinals()) == sorted(plain)
+        assert each_of(found.spans()) == sorted(plain)
+        end = location(1, 512 + count, 0, 0)
+        some = [o for o in sorted(plain) if first < o <= first + PAGE and plain[o] < end]
+        assert each_of(found.spans(first, first + PAGE, end)) == some
+        assert found.spans(first, most=2) == found.spans(first)[:2]
         assert len(found) == len(plain)
         assert bool(found) == bool(plain)
         assert (first in found) == (first in plain)

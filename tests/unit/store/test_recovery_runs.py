@@ -54,7 +54,7 @@ def read(directory: Path, *, runs: bool) -> tuple[dict[int, list[LogEntry]], Any
         else:
             found.setdefault(entry.destination, []).append(entry)
     known = {
-        destination: [(o, locations[o]) for o in locations.ordinals()]
+        destination: [(o, locations[o]) for a, b in locations.spans() for o in range(a, b + 1)]
         for destination, locations in journal._index.items()
     }
     segments: list[Segment] = list(journal._log.segments.values())
