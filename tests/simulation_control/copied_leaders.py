@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Final, cast
 
@@ -34,7 +34,7 @@ from raybroker.errors import BrokerGoneError, ConnectionLostError
 from raybroker.replication import events as ev
 from raybroker.replication.messages import CopyMessage
 from raybroker.replication.replica import TICK_MS, Replica
-from raybroker.replication.replica_set import NOBODY, ReplicaSet
+from raybroker.replication.replica_set import NOBODY, MemberChange, ReplicaSet
 from tests.seeds import Simulation
 from tests.simulation_replication.disk import SimDisk, Writing
 from tests.virtual_time import VirtualLoop
@@ -54,6 +54,8 @@ class Process:
     def __init__(self, world: LeaderWorld, broker: str, disk: SimDisk) -> None:
         self.world, self.broker, self.disk = world, broker, disk
         self.gone = False
+        self.asked: dict[int, asyncio.Future[str]] = {}
+        """Changes of the set that somebody waits for."""
         self.number = world.number()
         self.led_s = -1.0
         self.writing = Writing(disk, lambda _: None, lambda token: self.feed(ev.SaveDone(token)))
@@ -83,6 +85,8 @@ class Process:
                     world.counts["deposed"] += 1
                     self.end()
                     world.after(RESTART_S, world.restart, self)
+                case ev.SetChanged():
+                    self.asked.pop(action.request).set_result(action.reason)
 
     def written(self) -> None:
         if not self.gone:
@@ -134,7 +138,11 @@ class Process:
         self.feed(ev.Lead(self.world.rng.getrandbits(64)))
 
     async def change(self, change: str, copy: str) -> str:
-        raise AssertionError("no disk is lost here")
+        await self._called()
+        request = self.world.number()
+        waiting = self.asked[request] = self.world.loop.create_future()
+        self.feed(ev.ChangeSet(request, MemberChange(change), copy))
+        return await waiting
 
     async def require(self, min_in_sync: int) -> str:
         raise AssertionError("nobody changes the set here")
@@ -293,9 +301,12 @@ class LeaderWorld:
         peers = _Peers(self, name)
         served = cast(Any, Served(self, name))
         logs = self.logs[name] = CopiedLogs(
-            name, lambda: self.record, self._propose, peers, Maker(self, name), served, self.loop.now_ms
+            name, lambda: self.record, self._propose, peers, self.maker_of(name), served, self.loop.now_ms
         )
         return self.loop.create_task(logs.run())
+
+    def maker_of(self, name: str) -> Maker:
+        return Maker(self, name)
 
     async def _propose(self, change: Change) -> None:
         self.record.apply(change)
@@ -359,9 +370,14 @@ class LeaderWorld:
     def run(self) -> None:
         logging.getLogger("raybroker.cluster").disabled = True
         try:
-            self.loop.run_until_complete(self.story())
+            self.run_to_end(self.story())
         finally:
             logging.getLogger("raybroker.cluster").disabled = False
+
+    def run_to_end(self, story: Coroutine[Any, Any, None]) -> None:
+        try:
+            self.loop.run_until_complete(story)
+        finally:
             left = asyncio.all_tasks(self.loop)
             for task in left:
                 task.cancel()
