@@ -335,6 +335,54 @@ def test_a_browser_finds_everything_and_takes_nothing(rig: AmqpRig, peer: AmqpPe
     assert bodies(peer.receive(4)) == [*range(4)]
 
 
+def test_messages_of_one_read_are_answered_each_by_what_became_of_it(rig: AmqpRig, peer: AmqpPeer) -> None:
+    name = rig.name()
+    rig.admin.create_destination("queue", name, maxNumMsgs=4, limitBehavior="REJECT_NEWEST", maxBytesPerMsg=5000)
+    sender = peer.sender(name)
+    rows = [message(0), message("x" * 9000), message(2, priority=9), message(3), b"none", message(5), message(6)]
+    for n, payload in enumerate(rows):
+        sender.send([payload], n)
+    peer.until(lambda: len(peer.states) == len(rows))
+    accepted = [n for n, state in sorted(peer.states.items()) if state == ACCEPTED]
+    assert accepted == [0, 2, 3, 5]
+    assert [type(state) for n, state in sorted(peer.states.items()) if n not in accepted] == [AmqpRejected] * 3
+    peer.receiver(name)
+    assert bodies(peer.receive(4)) == [2, 0, 3, 5]
+
+
+def test_messages_of_one_read_keep_the_order_of_their_link_whatever_they_say(rig: AmqpRig, peer: AmqpPeer) -> None:
+    name = rig.name()
+    sender, other = peer.sender(name), peer.sender(rig.name())
+    rows: list[tuple[dict[str, Any], bool]] = [
+        ({}, False),
+        ({}, False),
+        ({"ttl": 60_000}, False),
+        ({}, True),
+        ({"group_id": "g"}, False),
+        ({"group_id": "h"}, True),
+        ({"group_id": "h"}, False),
+        ({}, False),
+    ]
+    for n, (more, settled) in enumerate(rows):
+        sender.send([message(n, **more)], n, settled=settled)
+        other.send([message(n)], n + 100)
+    awaited = [*(n for n, (_, settled) in enumerate(rows) if not settled), *(n + 100 for n in range(len(rows)))]
+    peer.until(lambda: all(n in peer.states for n in awaited))
+    assert set(peer.states.values()) == {ACCEPTED}
+    peer.receiver(name)
+    assert bodies(peer.receive(len(rows))) == [*range(len(rows))]
+
+
+def test_what_comes_before_the_end_of_its_link_is_stored(rig: AmqpRig, peer: AmqpPeer) -> None:
+    name = rig.name()
+    sender = peer.sender(name)
+    for n in range(5):
+        sender.send([message(n)], n)
+    peer.close(sender)
+    peer.receiver(name)
+    assert bodies(peer.receive(5)) == [*range(5)]
+
+
 def test_a_full_destination_holds_back_credit_until_there_is_room(rig: AmqpRig, peer: AmqpPeer) -> None:
     name = rig.name()
     rig.admin.create_destination("queue", name, maxNumMsgs=3, limitBehavior="FLOW_CONTROL")

@@ -35,7 +35,7 @@ from raybroker.client.producer.pacing.one_way import one_way_sends
 from raybroker.client.producer.pacing.send_room import SendRoom
 from raybroker.client.producer.pacing.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_state import ProducerState, SendBatch, Shared
+from raybroker.client.producer.producer_state import ProducerState, RunTold, SendBatch, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.settlement import (
     NOTHING_TO_WAIT_FOR,
@@ -199,6 +199,23 @@ class ProducerCore(Endpoint):
                 if not self._linger.running:
                     self._linger.start_time()
         return f"{state.id_prefix}{seq}"
+
+    def put_run(self, kind: int, bodies: list[bytes], header: bytes, shared: Shared, told: RunTold) -> bool:
+        """Accept messages that differ in nothing but their bodies, which are encoded and not large; they leave at once.
+
+        ``told`` gets what becomes of them. False: none was accepted, since not all of them may be, and :meth:`put` says
+        so of each. In a transaction none is.
+        """
+        if self._part.transactions is not None or self._connection.io.unusable:
+            return False
+        with self._lock:
+            state, room = self._state, self._room
+            easy = not state.credit and state.held_bytes + sum(map(len, bodies)) < room.easy_bytes
+            if not easy or room.stopped is not None:
+                return False
+            state.add_run(kind, bodies, header, shared, self._connection.clock.now_ms(), told)
+            self._schedule()
+        return True
 
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
@@ -367,7 +384,7 @@ class ProducerCore(Endpoint):
             fulfil(waiter, f"{self._state.id_prefix}{seq}")
         for batch in done:
             complete(batch, self._state.producer, ())
-            if batch.waiters:
+            if batch.waiters or batch.runs:
                 batch.leave()
 
     def _write_ready(self, channel: Channel) -> list[SendBatch]:

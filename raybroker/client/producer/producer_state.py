@@ -9,10 +9,10 @@ numbers, after a reconnect (the broker recognises them).
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from raybroker.client.connection.whole_body import WholeBody
@@ -41,13 +41,46 @@ class Shared(NamedTuple):
     unit: str | None = None
 
 
+Refusal = tuple[int, int, BaseException]
+"""Numbers of the first message that was refused and of the one behind the last, and why."""
+RunTold = Callable[[int, int, Sequence[Refusal]], object]
+"""Gets the numbers of the first message and of the one behind the last that are settled, and which were refused; the
+others are stored. It is called once for each block that has some of the messages, on the IO loop."""
+
+
+class SentRun:
+    """Messages of one block that were given at once and whose outcome one is told at once: ``count`` from the index
+    ``at`` on, which have the numbers from ``first`` on for whoever gave them.
+
+    A future and a call for each message would cost a gateway, which has hundreds of one read, more than to send them.
+    """
+
+    __slots__ = ("_told", "at", "count", "first")
+
+    def __init__(self, told: RunTold, first: int, at: int, count: int) -> None:
+        self._told: RunTold | None = told
+        self.first = first
+        self.at = at
+        self.count = count
+
+    def tell_outcome(self, refusals: Sequence[Refusal]) -> None:
+        """Tell what has become of them, once. ``refusals``: of the block, by indexes in it."""
+        told, self._told = self._told, None
+        if told is not None:
+            start, end, by = self.at, self.at + self.count, self.first - self.at
+            mine = [(max(a, start) + by, min(b, end) + by, why) for a, b, why in refusals if a < end and b > start]
+            told(start + by, end + by, mine)
+
+
 Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
 
 
 class SendBatch:
     """Messages from first_seq on; ``waiters`` wait for the messages of ``indexes``, or one for all of them (-1).
 
-    ``timed``: those of them that do not wait for ever, and ``timed_ns`` from when they wait, nanoseconds.
+    ``runs``: those of them that are settled together, and that nobody among the waiters waits for.
+
+    ``timed``: those of them that do not wait for ever, in their order, and from when they wait, nanoseconds.
 
     ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
     ``held``: nobody waits for it while nothing can leave.
@@ -68,10 +101,10 @@ class SendBatch:
         "kinds",
         "large",
         "priorities",
+        "runs",
         "shared",
         "size",
         "timed",
-        "timed_ns",
         "timestamp_ms",
         "waiters",
     )
@@ -90,8 +123,8 @@ class SendBatch:
         self.deliver_at: array[int] | None = None
         self.indexes: list[int] = []
         self.waiters: list[Future[str]] = []
-        self.timed_ns: list[int] = []
-        self.timed: list[Future[str]] = []
+        self.runs: list[SentRun] = []
+        self.timed: dict[Future[str], int] = {}
         self.data = b""
         """The encoded block, or its front when its body is ``large``."""
         self.large: WholeBody | None = None
@@ -110,6 +143,20 @@ class SendBatch:
         self.bodies.append(body)
         self.kinds.append(kind)
         self.count += 1
+
+    def add_run(self, kind: int, bodies: list[bytes], header: bytes, shared: Shared, now_ms: int) -> None:
+        """Do what :meth:`add` does, for messages that differ in nothing but their bodies."""
+        if self._mixed or shared is not self.shared:
+            for body in bodies:
+                self.add(kind, body, header, shared, now_ms)
+            return
+        if self.headers is None and header:
+            self.headers = [b""] * self.count
+        if self.headers is not None:
+            self.headers += [header] * len(bodies)
+        self.bodies += bodies
+        self.kinds += bytes((kind,)) * len(bodies)
+        self.count += len(bodies)
 
     def _add_columns(self, shared: Shared, now_ms: int) -> None:
         """Note what the next message has of its own; those before it have what the block says or nothing."""
@@ -148,7 +195,7 @@ class SendBatch:
 
     def leave(self) -> None:
         """It has left unanswered: everybody who waited for that was told, and nobody waits for what becomes of it."""
-        self.indexes, self.waiters, self.timed_ns, self.timed = [], [], [], []
+        self.indexes, self.waiters, self.runs, self.timed = [], [], [], {}
 
     def drop_content(self) -> None:
         """What was in it is not needed any more."""
@@ -162,7 +209,9 @@ class SendBatch:
     @property
     def unawaited(self) -> int:
         """Messages that nobody waits for."""
-        return 0 if self.indexes[:1] == [-1] else self.count - len(self.indexes)
+        if self.indexes[:1] == [-1]:
+            return 0
+        return self.count - len(self.indexes) - sum(run.count for run in self.runs)
 
     def takes(self, shared: Shared) -> bool:
         """Whether a message with these attributes can be in the same block."""
@@ -276,8 +325,7 @@ class ProducerState:
             batch.indexes.append(batch.count)
             batch.waiters.append(waiter)
             if since_ns:
-                batch.timed_ns.append(since_ns)
-                batch.timed.append(waiter)
+                batch.timed[waiter] = since_ns
         batch.add(kind, body, header, shared, now_ms)
         batch.size += size
         self.next_seq = seq + 1
@@ -300,8 +348,7 @@ class ProducerState:
             batch.indexes.append(count)
             batch.waiters.append(waiter)
             if since_ns:
-                batch.timed_ns.append(since_ns)
-                batch.timed.append(waiter)
+                batch.timed[waiter] = since_ns
         batch.bodies.append(body)
         batch.kinds.append(kind)
         batch.count = count + 1
@@ -310,6 +357,37 @@ class ProducerState:
         seq = self.next_seq
         self.next_seq = seq + 1
         return seq
+
+    def add_run(
+        self, kind: int, bodies: list[bytes], header: bytes, shared: Shared, now_ms: int, told: RunTold
+    ) -> None:
+        """Accept messages that differ in nothing but their bodies, in as few blocks as they fit into.
+
+        ``told`` gets what becomes of them, by their places in ``bodies``.
+        """
+        at, count = 0, len(bodies)
+        more = len(header) + MESSAGE_OVERHEAD_BYTES
+        while at < count:
+            batch = self.open
+            size = len(bodies[at]) + more
+            if (
+                batch is None
+                or batch.size + size > BLOCK_BYTES_TARGET
+                or batch.count == BLOCK_MESSAGES_MAX
+                or (shared is not batch.shared and not batch.takes(shared))
+            ):
+                self.seal()
+                batch = self.open = SendBatch(self.next_seq, shared, now_ms)
+            end, most = at + 1, min(count, at + BLOCK_MESSAGES_MAX - batch.count)
+            while end < most and (larger := size + len(bodies[end]) + more) + batch.size <= BLOCK_BYTES_TARGET:
+                size = larger
+                end += 1
+            batch.runs.append(SentRun(told, at, batch.count, end - at))
+            batch.add_run(kind, bodies if end - at == count else bodies[at:end], header, shared, now_ms)
+            batch.size += size
+            self.held_bytes += size
+            self.next_seq += end - at
+            at = end
 
     def add_many(
         self,
@@ -424,13 +502,16 @@ class ProducerState:
 
         The second is 0 when there is nobody else. Their messages stay.
         """
-        gone, first = [], 0
+        gone, first = list[Future[str]](), 0
         for batch in (*self.unsettled, *self.ready, *([self.open] if self.open is not None else ())):
-            count = bisect_right(batch.timed_ns, until_ns)
-            gone += batch.timed[:count]
-            del batch.timed[:count], batch.timed_ns[:count]
-            if batch.timed and (not first or batch.timed_ns[0] < first):
-                first = batch.timed_ns[0]
+            timed = batch.timed
+            late = [waiter for waiter, _ in takewhile(lambda row: row[1] <= until_ns, timed.items())]
+            for waiter in late:
+                del timed[waiter]
+            gone += late
+            since_ns = next(iter(timed.values()), 0)
+            if since_ns and (not first or since_ns < first):
+                first = since_ns
         return gone, first
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from raybroker.client.io.io_thread import fulfil, refuse
-from raybroker.client.producer.producer_state import SendBatch
+from raybroker.client.io.io_thread import fulfil, log_failure, refuse
+from raybroker.client.producer.producer_state import Refusal, SendBatch, SentRun
 from raybroker.client.producer.send_future import fulfil_all
 from raybroker.content.headers import id_prefix
 from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, from_code
@@ -23,6 +23,8 @@ Row = tuple[int, int, str, str]
 def complete(batch: SendBatch, producer: int, rows: Sequence[Row]) -> None:
     """Give everybody who waits for a message of a settled block its id, or why it was refused."""
     refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE] if rows else ()
+    for run in batch.runs:
+        _tell(run, refusals)
     prefix = id_prefix(producer)
     if not refusals:
         fulfil_all(batch.waiters, batch.indexes, prefix, batch.first_seq)
@@ -39,7 +41,7 @@ def unheard(batch: SendBatch, rows: Sequence[Row]) -> list[Row]:
     """The refusals of a block's messages that nobody waits for."""
     if not batch.unawaited:
         return []
-    awaited = set(batch.indexes)
+    awaited = set(batch.indexes).union(*(range(run.at, run.at + run.count) for run in batch.runs))
     return [
         (index, index + 1, code, text)
         for start, end, code, text in rows
@@ -73,3 +75,12 @@ def refuse_all(batches: Iterable[SendBatch], error: BrokerError) -> None:
     for batch in batches:
         for waiter in batch.waiters:
             refuse(waiter, error)
+        for run in batch.runs:
+            _tell(run, [(run.at, run.at + run.count, error)])
+
+
+def _tell(run: SentRun, refusals: Sequence[Refusal]) -> None:
+    try:
+        run.tell_outcome(refusals)
+    except Exception as fault:  # noqa: BLE001 - the others are told all the same
+        log_failure("a confirmation could not be passed on", fault)

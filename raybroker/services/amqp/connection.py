@@ -168,14 +168,25 @@ class AmqpConnection(ClientConnection):
 
     def _take_data(self, data: bytes) -> None:
         output = self.output
+        latest: Any = None
+        # Nearly all are messages, each of which costs the calls that are made for it here: a link collects those that
+        # follow one another, and hands them over before anything else happens.
         for event in output.engine.receive_data(data):
-            # Nearly all are messages, each of which costs the calls that are made for it here.
             if type(event) is DeliveryReceived and self.state is AmqpState.OPEN:
                 context = event.link.context
+                if context is not latest:
+                    if latest is not None:
+                        latest.hand_over()
+                    latest = context
                 if context is not None:
                     context.received(event)
             else:
+                if latest is not None:
+                    latest.hand_over()
+                    latest = None
                 self._handle(event)
+        if latest is not None:
+            latest.hand_over()
         output.flush()
         held, unfinished = output.engine.incomplete_bytes, self._broker.unfinished
         if held > UNSENT_BYTES_HIGH and self.state in GOING:
@@ -312,6 +323,7 @@ class AmqpConnection(ClientConnection):
         context = event.link.context
         if context is not None:
             context.received(event)
+            context.hand_over()
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         context = event.link.context

@@ -35,6 +35,9 @@ class CoordinatorLink:
     def received(self, event: DeliveryReceived) -> None:
         self._run(partial(self._control, event))
 
+    def hand_over(self) -> None:
+        """Nothing is collected here."""
+
     async def _control(self, event: DeliveryReceived) -> None:
         transactions = self._client.transactions
         state: Any = ACCEPTED

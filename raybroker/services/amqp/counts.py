@@ -49,9 +49,9 @@ class AmqpCounts:
         self.transfers = dict.fromkeys(DIRECTIONS, 0)
         self._rejected: Counter[str] = Counter()
 
-    def count_rejected(self, condition: str) -> None:
-        """A message was rejected, or what it belongs to was refused."""
-        self._rejected[condition if condition in TOLD else OTHERS] += 1
+    def count_rejected(self, condition: str, count: int = 1) -> None:
+        """Messages were rejected, or what they belong to was refused."""
+        self._rejected[condition if condition in TOLD else OTHERS] += count
 
     def figures(self) -> dict[str, Any]:
         """Rows of the metrics' catalogue; from any thread."""

@@ -1,22 +1,24 @@
 """Links on which clients send: to one destination, to whatever a message names, or to the coordinator of transactions.
 
 A message is accepted when it is stored, or in a transaction when it is handed over; what cannot be is rejected with the
-reason.  A link has credit for PRODUCER_CREDIT messages that are not stored yet; it is topped up at half, and not while
-the destination has no room.
+reason.  Messages that come in one read with the same options go to their producer as one run.  A link has credit for
+PRODUCER_CREDIT messages that are not stored yet; it is topped up at half, and not while the destination has no room.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.at_once import HandleWaiter
 from raybroker.client.producer.members.unnamed import AnyProducer
-from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.producer_state import Refusal, Shared
 from raybroker.client.producer.send_options import CommonOptions
+from raybroker.content.bodies import AMQP, AmqpBytes
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.services.amqp.addresses import destination_at
 from raybroker.services.amqp.client import AmqpClient
@@ -49,6 +51,17 @@ class _LatestOptions(NamedTuple):
     shared: Shared
 
 
+class _IncomingRun:
+    """Messages with the same options that came one after the other, and are to be handed over together."""
+
+    __slots__ = ("events", "messages", "options")
+
+    def __init__(self, options: _LatestOptions) -> None:
+        self.options = options
+        self.events: list[DeliveryReceived] = []
+        self.messages: list[IncomingMessage] = []
+
+
 class IncomingLink:
     """``destination``: where all its messages go, None: each names its own; ``producer``: opened for it; ``temporary``:
     the destination lives as long as the link."""
@@ -69,6 +82,7 @@ class IncomingLink:
         self._producer = producer
         self._options = CommonOptions()
         self._latest: _LatestOptions | None = None
+        self._run: _IncomingRun | None = None
         self._unstored = 0
         self._waiting: deque[_WaitingMessage] = deque()
         self._working: asyncio.Task[Any] | None = None
@@ -96,20 +110,74 @@ class IncomingLink:
     # ---- messages ----------------------------------------------------------------------------------------------------
 
     def received(self, event: DeliveryReceived) -> None:
+        """A message has come: :meth:`hand_over` is called behind it and those that follow it at once."""
         client, transaction = self._client, None
         client.counts.transfers["in"] += 1
         try:
             message = incoming(event.payload, client.now_ms(), client.output.user, addressed=self.destination is None)
+            if self._collect(event, message):
+                return
             if isinstance(event.state, TransactionalState):
                 transaction = client.transactions.find(event.state.txn_id)
                 transaction.require_room()
+        except Exception as error:  # noqa: BLE001 - the client is told, and it is logged when it is no fault of its own
+            self._rejected(event, error, transaction)
+        else:
+            self._hand_over_run()
+            self._give(event, message, transaction)
+
+    def hand_over(self) -> None:
+        """Give what is collected to the producer, and see to the credit."""
+        self._hand_over_run()
+        # Once between two grants: where nothing is granted now, what is stored tops it up.
+        if self.link.credit == HALF or not self.link.credit:
+            self._top_up()
+
+    def _collect(self, event: DeliveryReceived, message: IncomingMessage) -> bool:
+        """Take a message into the run that is to be handed over; False for one that goes by itself. Raises
+        BrokerError."""
+        if self._producer is None or self._waiting:
+            return False
+        if event.settled or event.state is not None or message.fields is not None:
+            return False
+        known, run = self._known_options(message, self._client.shared), self._run
+        if run is None or run.options is not known:
+            self._hand_over_run()
+            run = self._run = _IncomingRun(known)
+        run.events.append(event)
+        run.messages.append(message)
+        self._unstored += 1
+        return True
+
+    def _hand_over_run(self) -> None:
+        run, self._run = self._run, None
+        if run is None or self._producer is None:
+            return
+        _, _, header, shared = run.options
+        ids = [event.delivery_id for event in run.events]
+        bodies = [message.body for message in run.messages]
+        if self._producer.put_run(AMQP, bodies, header, shared, partial(self._settled, ids)):
+            return
+        self._unstored -= len(ids)
+        for event, message in zip(run.events, run.messages, strict=True):
+            self._give(event, message, None)
+
+    def _give(self, event: DeliveryReceived, message: IncomingMessage, transaction: AmqpTransaction | None) -> None:
+        """Hand over one message, or have it wait; its client is told when that cannot be."""
+        message = message._replace(body=AmqpBytes(message.body))
+        try:
             if self._waiting or not self._hand_over(event, message, transaction):
                 self._wait(_WaitingMessage(event, message, transaction))
         except Exception as error:  # noqa: BLE001 - the client is told, and it is logged when it is no fault of its own
             self._rejected(event, error, transaction)
-        # Once between two grants: where nothing is granted now, what is stored tops it up.
-        if self.link.credit == HALF or not self.link.credit:
-            self._top_up()
+
+    def _known_options(self, message: IncomingMessage, common: Shared) -> _LatestOptions:
+        """What the options of a message come to. Raises BrokerError."""
+        known = self._latest
+        if known is None or known.of is not common or known.options != message.options:
+            options: Any = message.options
+            known = self._latest = _LatestOptions(common, message.options, *self._options.find(common, None, options))
+        return known
 
     def _hand_over(
         self, event: DeliveryReceived, message: IncomingMessage, transaction: AmqpTransaction | None
@@ -121,11 +189,7 @@ class IncomingLink:
         if producer is None:
             return False
         common = self._client.shared if transaction is None else transaction.producer.shared
-        known = self._latest
-        if known is None or known.of is not common or known.options != message.options:
-            options: Any = message.options
-            known = self._latest = _LatestOptions(common, message.options, *self._options.find(common, None, options))
-        header, shared = known.header, known.shared
+        _, _, header, shared = self._known_options(message, common)
         if message.fields is not None:
             header = fields_header(message.fields)
         if transaction is not None:
@@ -169,18 +233,29 @@ class IncomingLink:
         return self._producer or self._client.known_producer(self._target(message))
 
     def _stored(self, delivery_id: int, message_id: str, error: BaseException | None) -> None:
-        self._unstored -= 1
-        if error is None:
-            self._stored_ids.append(delivery_id)
-            if not self._unstored:  # Nothing is on its way whose confirmation could go along.
-                self._tell_stored()
-                self._client.output.flush()
-            elif len(self._stored_ids) == 1:
-                self._client.output.flush_soon(self._tell_stored)
+        self._settled([delivery_id], 0, 1, () if error is None else ((0, 1, error),))
+
+    def _settled(self, ids: list[int], start: int, end: int, refusals: Sequence[Refusal]) -> None:
+        """Some of the deliveries with these ids are stored, or those of the refusals refused."""
+        self._unstored -= end - start
+        stored = ids if end - start == len(ids) else ids[start:end]
+        if refusals:
+            refused: set[int] = set()
+            for first, last, error in refusals:
+                refused.update(ids[first:last])
+                self.link.settle_deliveries(ids[first:last], AmqpRejected(self._told(error, last - first)))
+            stored = [number for number in stored if number not in refused]
+            self._top_up()
+            self._client.output.flush_soon()
+        if not stored:
             return
-        self.link.settle_deliveries([delivery_id], AmqpRejected(self._told(error)))
-        self._top_up()
-        self._client.output.flush_soon()
+        first_of_all = not self._stored_ids
+        self._stored_ids += stored
+        if not self._unstored:  # Nothing is on its way whose confirmation could go along.
+            self._tell_stored()
+            self._client.output.flush()
+        elif first_of_all:
+            self._client.output.flush_soon(self._tell_stored)
 
     def _tell_stored(self) -> None:
         stored, self._stored_ids = self._stored_ids, []
@@ -195,10 +270,10 @@ class IncomingLink:
         if not event.settled:
             self.link.settle_deliveries([event.delivery_id], AmqpRejected(found))
 
-    def _told(self, error: BaseException) -> AmqpError:
-        """What the client is told of a message that was refused, which counts."""
+    def _told(self, error: BaseException, count: int = 1) -> AmqpError:
+        """What the client is told of messages that were refused, which count."""
         found = told(error, "a transfer")
-        self._client.counts.count_rejected(found.condition)
+        self._client.counts.count_rejected(found.condition, count)
         return found
 
     def _top_up(self) -> None:

@@ -32,7 +32,7 @@ from raybroker.content.amqp_messages import (
     kind_of_annotation,
     unit_of,
 )
-from raybroker.content.bodies import AMQP, COMPRESSED, WORK, AmqpBytes, size_of
+from raybroker.content.bodies import AMQP, COMPRESSED, WORK, size_of
 from raybroker.content.headers import pack_fields
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
 from raybroker.model.bounds import MESSAGE_BYTES_MAX, MESSAGE_HEADERS_BYTES_MAX
@@ -71,7 +71,7 @@ class IncomingMessage(NamedTuple):
     """A message as it is sent on. ``options``: of the client's send; ``fields``: its headers, for one whose body
     travels in pieces; ``to``: the address that it names, and ``kind``: what its sender says is there."""
 
-    body: AmqpBytes
+    body: bytes
     options: dict[str, Any]
     fields: dict[str, Any] | None
     to: str | None
@@ -111,7 +111,7 @@ def incoming(payload: bytes, now_ms: int, user: str, *, addressed: bool = False)
             delay_ms = at_ms - now_ms
         if isinstance(delay_ms, int) and delay_ms > 0:
             options["delivery_delay_ms"] = delay_ms
-    kept = AmqpBytes(payload[start:])
+    kept = payload[start:]
     fields = fields_of(sections, properties) if len(kept) > LARGE_BODY_BYTES else None
     return IncomingMessage(kept, options, fields, properties.to if properties is not None else None, kind)
 

@@ -21,7 +21,7 @@ from raybroker.client.producer.pacing.flow_rate import least
 from raybroker.client.producer.pacing.one_way import one_way_sends
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.producer_state import RunTold, Shared
 from raybroker.client.producer.send_many import Each
 from raybroker.client.producer.settlement import NOTHING_TO_WAIT_FOR
 from raybroker.client.session.current_transaction import CurrentTransaction
@@ -106,6 +106,10 @@ class PatternProducer(ProducerOwner[ProducerCore]):
         for member, part in zip(members, parts, strict=True):
             ids.append(member.put(body, header, shared, part, urgent=urgent))
         return ids[0]
+
+    def put_run(self, kind: int, bodies: list[bytes], header: bytes, shared: Shared, told: RunTold) -> bool:
+        """Accept none: :meth:`put` knows when the last copy of each is settled."""
+        return False
 
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None

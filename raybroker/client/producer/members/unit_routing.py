@@ -33,7 +33,7 @@ from raybroker.client.producer.pacing.flow_rate import least
 from raybroker.client.producer.pacing.one_way import OneWay
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.producer_state import RunTold, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
 from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.content.headers import decode_header
@@ -373,6 +373,16 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             if way is None:
                 return None
         return way.put(body, header, shared, waiter, urgent=urgent, block=block)
+
+    def put_run(self, kind: int, bodies: list[bytes], header: bytes, shared: Shared, told: RunTold) -> bool:
+        """Do what :meth:`ProducerCore.put_run` does; False also where each message has a turn of its own, and while
+        their way is not known."""
+        unit = shared.unit or self._keys.key_of(header)
+        if unit is not None:
+            way = self._ways.get(unit)
+        else:
+            way = self.home if self._balance is None else None
+        return isinstance(way, ProducerCore) and way.put_run(kind, bodies, header, shared, told)
 
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None

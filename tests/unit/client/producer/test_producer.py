@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import pytest
 
 from raybroker.client.producer.producer import ProducerCore
-from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.producer_state import Refusal, Shared
 from raybroker.errors import BrokerError, IllegalStateError, ResourceAllocationError
 from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import PERSISTENT, Scripted, run, send, turns
@@ -83,6 +84,50 @@ def test_a_message_leaves_at_once_while_nothing_is_unconfirmed_and_others_wait_f
         queued(producer, b"5")
         await turns()
         assert blocks(scripted) == [2, 2, 1]
+
+    run(work)
+
+
+def test_a_run_leaves_at_once_and_its_sender_is_told_when_it_is_settled() -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        producer = await scripted.producer(scripted.session())
+        scripted.host.confirms = False
+        told: list[tuple[int, int, int]] = []
+
+        def tell(start: int, end: int, refusals: Sequence[Refusal]) -> None:
+            told.append((start, end, len(refusals)))
+
+        assert producer.put_run(0, [b"1", b"2", b"3"], b"", PERSISTENT, tell)
+        await turns()
+        assert (blocks(scripted), told) == ([3], [])
+        scripted.host.link.write(wire.sent([(1, 1, 3)]))
+        await turns()
+        assert told == [(0, 3, 0)]
+        assert producer.put_run(0, [b"4"], b"", VOLATILE, tell)
+        await turns()
+        assert told == [(0, 3, 0), (0, 1, 0)], "it is settled when it has left"
+        assert producer.put_run(0, [b"5", b"6"], b"", PERSISTENT, tell)
+        await producer.close()
+        assert told[2:] == [(0, 2, 1)]
+
+    run(work)
+
+
+@pytest.mark.parametrize("why", ["credit", "bytes", "stopped", "transacted"])
+def test_a_run_is_not_taken_where_some_of_it_may_not_be(why: str) -> None:
+    async def work() -> None:
+        scripted = Scripted(**{"raybroker.producer.buffer_bytes": 65536})
+        if why == "credit":
+            scripted.host.answers["open_producer"] = {"credit": 3}
+        producer = await scripted.producer(scripted.session("transacted" if why == "transacted" else "auto"))
+        if why == "stopped":
+            producer.refuse_sends(BrokerError("paused"))
+        bodies = [bytes(40_000)] * 2 if why == "bytes" else [b"1"] * 2
+        assert not producer.put_run(0, bodies, b"", PERSISTENT, lambda *told: None)
+        await turns()
+        assert blocks(scripted) == []
+        assert not producer.holds_some
 
     run(work)
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.client.producer.producer_state import MESSAGE_OVERHEAD_BYTES, ProducerState, SendBatch, Shared
+from raybroker.client.producer.settlement import complete
 from raybroker.content.headers import decode_header
 from raybroker.model.blocks.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
 
@@ -126,9 +127,39 @@ def test_a_message_like_those_before_it_is_added_as_any_other(
     usual, quick = map(drained, states)
     assert [batch.data for batch in usual] == [batch.data for batch in quick]
     for one, other in zip(usual, quick, strict=True):
-        assert (one.indexes, one.timed_ns, one.size) == (other.indexes, other.timed_ns, other.size)
-        for mine, theirs in ((one.waiters, other.waiters), (one.timed, other.timed)):
+        assert (one.indexes, [*one.timed.values()], one.size) == (other.indexes, [*other.timed.values()], other.size)
+        for mine, theirs in ((one.waiters, other.waiters), ([*one.timed], [*other.timed])):
             assert [waiters[0].index(w) for w in mine] == [waiters[1].index(w) for w in theirs]
+
+
+@given(st.lists(st.tuples(MESSAGES, st.integers(1, 4)), max_size=20))
+def test_a_run_is_added_as_its_messages_one_by_one(
+    rows: list[tuple[tuple[int, bytes, bytes, Shared, int | None], int]],
+) -> None:
+    single, together = ProducerState(7), ProducerState(7)
+    for number, ((kind, body, header, shared, _), count) in enumerate(rows):
+        bodies = [body + bytes((n,)) for n in range(count)]
+        for one in bodies:
+            single.add(kind, one, header, shared, number, None)
+        together.add_run(kind, bodies, header, shared, number, lambda *told: None)
+        assert (single.held_bytes, single.next_seq) == (together.held_bytes, together.next_seq)
+    usual, quick = drained(single), drained(together)
+    assert [batch.data for batch in usual] == [batch.data for batch in quick]
+    assert [batch.size for batch in usual] == [batch.size for batch in quick]
+    assert all(batch.unawaited == 0 for batch in quick)
+
+
+def test_a_run_that_is_more_than_a_block_is_told_of_block_by_block() -> None:
+    state = ProducerState(7)
+    told: list[tuple[int, int]] = []
+    state.add(0, b"first", b"", PERSISTENT, 1, None)
+    state.add_run(0, [b"x"] * (BLOCK_MESSAGES_MAX + 1), b"", PERSISTENT, 1, lambda a, b, _: told.append((a, b)))
+    batches = drained(state)
+    assert [batch.count for batch in batches] == [BLOCK_MESSAGES_MAX, 2]
+    assert [batch.unawaited for batch in batches] == [1, 0]
+    for batch in reversed(batches):
+        complete(batch, 7, ())
+    assert told == [(BLOCK_MESSAGES_MAX - 1, BLOCK_MESSAGES_MAX + 1), (0, BLOCK_MESSAGES_MAX - 1)]
 
 
 def test_the_first_message_of_a_block_and_one_that_differs_are_none_like_those_before() -> None:
