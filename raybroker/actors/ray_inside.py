@@ -7,11 +7,14 @@ What only makes output quieter or errors better is done without where Ray no lon
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import ray
 from ray._private import services
 from ray.experimental import internal_kv
+
+ANSWER_S: Final = 5.0
+"""How long a Ray that is starting may take to say which nodes it has."""
 
 
 def address_of_environment() -> str:
@@ -33,6 +36,14 @@ def knock(where: str) -> None:
     client = getattr(ray._raylet, "GcsClient", None)
     if client is not None:
         client(address=where)
+
+
+def has_node(where: str) -> bool:
+    """Return whether the Ray at ``where`` has a node by now, without which ``ray.init`` waits: it looks again after one
+    second or two, however soon there is one. Raises RayError as :func:`knock` does."""
+    client = getattr(ray._raylet, "GcsClient", None)
+    nodes = getattr(client(address=where), "get_all_node_info", None) if client is not None else None
+    return nodes is None or bool(nodes(timeout=ANSWER_S))
 
 
 def narrow_output(shown: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:

@@ -178,6 +178,16 @@ ray_inside.narrow_output(_fewer_lines)
 keep_quiet = ray_inside.keep_quiet
 
 
+def takes_programs(where: str) -> bool:
+    """Whether a program can be connected to the Ray at ``where`` at once; true also where the Ray does not say, so that
+    whoever connects hears why."""
+    ray_inside.read_environment_again()
+    try:
+        return ray_inside.has_node(where)
+    except (OSError, RayError, RuntimeError):
+        return True
+
+
 def leave_ray() -> None:
     """Disconnect from Ray; a Ray that this process started ends."""
     ray.shutdown()

@@ -134,16 +134,22 @@ def _begun(path: Path) -> BegunRay | None:
 def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path, told: Callable[[str], None]) -> None:
     began_ns = said_ns = SystemClock().monotonic_ns()
     deadline = began_ns + int(START_S * 1e9)
-    while not answers(address):
+    while not _takes_programs(address):
         if child.poll() is not None:
             raise BrokerError(f"Ray ended with status {child.returncode} at its start; {log} ends with:\n{_tail(log)}")
         now_ns = SystemClock().monotonic_ns()
         if now_ns - said_ns >= TELL_S * 1e9:
             said_ns = now_ns
-            told(f"waiting {(now_ns - began_ns) // 10**9} s for Ray to take connections at {address}; its log: {log}")
+            told(f"waiting {(now_ns - began_ns) // 10**9} s for Ray to take programs at {address}; its log: {log}")
         if now_ns > deadline:
             raise BrokerError(f"Ray did not start within {START_S:g} s; {log} ends with:\n{_tail(log)}")
         threading.Event().wait(POLL_S)
+
+
+def _takes_programs(address: str) -> bool:
+    from raybroker.actors import runtime
+
+    return answers(address) and runtime.takes_programs(address)
 
 
 HEAD: Final = f"""\

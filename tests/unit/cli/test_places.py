@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from raybroker.actors import runtime
 from raybroker.cli import connecting
 from raybroker.cli.tools import ray_process
 from raybroker.config import places
@@ -177,6 +178,29 @@ def test_a_ray_is_ended_that_was_started_by_a_command_which_is_gone(home: Path) 
 def test_a_head_that_nobody_has_written_down_does_not_begin() -> None:
     head = subprocess.run([sys.executable, "-c", ray_process.HEAD], input=b"", check=False, timeout=30)
     assert head.returncode == 1
+
+
+def test_a_ray_that_was_started_is_waited_for_until_it_takes_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its port answers before: who connects then waits for two seconds, however soon it has a node."""
+    listens = (
+        "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); sys.stdin.read(1);"
+        " time.sleep(60)"
+    )
+    monkeypatch.setattr(ray_process, "_command", lambda port, others: [sys.executable, "-c", listens, str(port)])
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    answers, asked = [False, False, True], list[str]()
+
+    def takes_programs(where: str) -> bool:
+        asked.append(where)
+        return answers[len(asked) - 1]
+
+    monkeypatch.setattr(runtime, "takes_programs", takes_programs)
+    with ray_process.started_ray(tmp_path / "cluster", print) as place:
+        assert asked == [place.address] * 3
+        assert place.pid is not None
+        ray_process.end_session(place.pid)
 
 
 def test_a_session_is_ended_with_all_its_processes_and_nothing_else() -> None:
