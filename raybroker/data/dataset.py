@@ -2,7 +2,7 @@
 
 Ray Data runs ahead of whoever asks for rows, and throws away what nobody asks for: a read task cannot know what becomes
 of its blocks.  The action that the application calls knows, so each action runs an execution of its own, with readers
-that hold the messages (``reader.py``), and settles them when it has handed over its result:
+that hold the messages (``tabular/queue_reader.py``), and settles them when it has handed over its result:
 
     all of it       take_all, materialize, to_pandas …, write_…, iter_… to its end: acknowledged when the action returns
     the first rows  limit(n), take(n), take_batch(n), without transformations: n messages are taken, and no more
@@ -35,10 +35,11 @@ from ray.data import Datasource, ReadTask
 from ray.data.block import BlockAccessor, BlockMetadata
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raybroker.data.reader import QueueReader, ReaderPart, ReadingOptions, RoundBegin
 from raybroker.model.errors import ConfigError, IllegalStateError
 from raybroker.system.clock import SystemClock
+from raybroker.tabular.arrow_table import expanded
 from raybroker.tabular.batching import TableBatch, TableBatches, shares
+from raybroker.tabular.queue_reader import QueueReader, ReaderPart, ReadingOptions, RoundBegin
 from raybroker.tabular.until import Until
 
 STEPS: Final = (
@@ -145,7 +146,7 @@ def passed_on(reader: Any, round_number: int) -> Iterator[Any]:
     while (table := ray.get(ahead)) is not None:
         index += 1
         ahead = reader.table.remote(round_number, index)
-        yield table
+        yield expanded(table)
 
 
 class Execution:
@@ -201,7 +202,7 @@ class Execution:
                 continue
             index[number] += 1
             ahead[self._readers[number].table.remote(0, index[number])] = number
-            batching.add(number, table)
+            batching.add(number, expanded(table))
             for batch in batching.whole():
                 yield batch.table
                 self._tell(batch, handed)

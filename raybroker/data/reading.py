@@ -7,8 +7,8 @@ from typing import Any, Final, TypedDict, Unpack
 from raybroker.client.options import with_options
 from raybroker.client.producer.bodies.body_encoding import Serializer
 from raybroker.data.dataset import QueueDataset, QueuePlan, require_count
-from raybroker.data.reader import ReadingOptions
 from raybroker.model.errors import ConfigError
+from raybroker.tabular.queue_reader import ReadingOptions
 from raybroker.tabular.until import EMPTY, UntilArgument, parse_until
 
 BATCH: Final = 4_000

@@ -12,7 +12,7 @@ import raybroker as rb
 from raybroker.errors import IllegalStateError
 
 pytest.importorskip("pyarrow")
-reader = pytest.importorskip("raybroker.data.reader", reason="Ray Data is not installed")
+reader = pytest.importorskip("raybroker.tabular.queue_reader")
 
 OPTIONS = reader.ReadingOptions("q", "default", None, 4, 0.05, None)
 

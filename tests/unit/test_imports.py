@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import raybroker as rb
+from raybroker.content.bodies import BYTES, TEXT
 
 HEAVY = frozenset(
     {
@@ -146,6 +147,29 @@ def test_a_hosts_process_imports_no_client_and_of_what_is_heavy_only_ray() -> No
     heavy, layers = imported("import raybroker.actors.hosts.host")
     assert layers & (CLIENT | OF_COPIES) == set()
     assert heavy <= {"ray", "numpy", "pyarrow", "pandas", "urllib.request", "http.server"}  # Those come with Ray.
+
+
+READER = """
+import sys
+from types import SimpleNamespace
+from raybroker.client.consumer.message import Message, ReceivedDelivery, runs_of
+from raybroker.model.blocks.block import Block, encode_block
+from raybroker.tabular.arrow_table import compact, table_of
+import raybroker.tabular.queue_reader
+block = Block(encode_block([b"x"] * 20, producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=%d))
+delivery = ReceivedDelivery(block, SimpleNamespace(), 1, 1, 1)
+runs = runs_of([Message(delivery, index) for index in range(20)])
+passed = compact(table_of([*runs, *runs]))
+assert passed.num_rows == 40 and passed.num_columns == 7
+"""
+
+
+@pytest.mark.parametrize("kind", [BYTES, TEXT])
+def test_a_reader_of_bytes_or_text_imports_neither_ray_data_nor_pandas(kind: int) -> None:
+    """Each task of a read has one: what it imports is most of what the beginning of the read takes."""
+    pytest.importorskip("pyarrow")
+    modules = modules_after(READER % kind)
+    assert modules & {"pandas", "pyarrow.compute", "ray", "ray.data", "raybroker.data"} == set()
 
 
 def test_every_public_name_is_found_where_the_package_says() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from raybroker.client.connection.shared_body import SharedBody
@@ -140,40 +140,58 @@ class ReceivedDelivery:
         self.kind = block.kind if block.uniform else -1
 
 
-class MessageRun(NamedTuple):
+class MessageRun:
     """Messages that follow each other in the block in which they came: those with indexes ``start`` to ``end`` - 1.
 
-    ``attempt``: how often they were delivered; ``view``: the bytes in which their bodies lie, from ``offsets[index]``
-    to ``offsets[index + 1]``.
+    Many messages can be held as a few runs: what is not looked at one by one needs no object each.
     """
 
-    block: Block
-    start: int
-    end: int
-    attempt: int
-    view: memoryview
-    offsets: Sequence[int]
+    __slots__ = ("delivery", "end", "start")
+
+    def __init__(self, delivery: ReceivedDelivery, start: int, end: int) -> None:
+        self.delivery = delivery
+        self.start = start
+        self.end = end
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    @property
+    def block(self) -> Block:
+        return self.delivery.block
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the bodies."""
+        offsets = self.block.offsets()
+        return offsets[self.end] - offsets[self.start]
+
+    def message(self, place: int) -> Message:
+        """One of the messages; the first has the place 0."""
+        return Message(self.delivery, self.start + place)
+
+    def messages(self) -> list[Message]:
+        """All of the messages."""
+        return [Message(self.delivery, index) for index in range(self.start, self.end)]
+
+    def after(self, count: int) -> MessageRun:
+        """The run without its first messages."""
+        return MessageRun(self.delivery, self.start + count, self.end)
 
 
-def runs_of(messages: Sequence[Message]) -> list[MessageRun]:
+def runs_of(messages: Iterable[Message]) -> list[MessageRun]:
     """All messages in their order, as runs."""
     found: list[MessageRun] = []
-    first, delivery, start, end = 0, None, 0, 0
-    for place, message in enumerate(messages):
-        if message._delivery is delivery and message._index == end:
+    run, delivery, end = None, None, 0
+    for message in messages:
+        if run is not None and message._delivery is delivery and message._index == end:
             end += 1
+            run.end = end
             continue
-        if place > first:
-            found.append(_run(messages[first], start, end))
-        first, delivery, start, end = place, message._delivery, message._index, message._index + 1
-    if messages:
-        found.append(_run(messages[first], start, end))
+        delivery, end = message._delivery, message._index + 1
+        run = MessageRun(delivery, end - 1, end)
+        found.append(run)
     return found
-
-
-def _run(message: Message, start: int, end: int) -> MessageRun:
-    delivery = message._delivery
-    return MessageRun(delivery.block, start, end, delivery.attempt, delivery.view, delivery.offsets)
 
 
 class Message:

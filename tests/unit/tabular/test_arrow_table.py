@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -10,24 +11,31 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from raybroker.client.consumer.message import Message, ReceivedDelivery  # noqa: E402 - after the skip
+from raybroker.client.consumer.message import Message, ReceivedDelivery, runs_of  # noqa: E402 - after the skip
 from raybroker.content.bodies import encode_body  # noqa: E402
 from raybroker.content.headers import encode_header  # noqa: E402
 from raybroker.model.blocks.block import Block, encode_block  # noqa: E402
 from raybroker.model.errors import UnreadableError  # noqa: E402
-from raybroker.tabular.arrow_table import COLUMNS, RUN_MIN, table_of  # noqa: E402
+from raybroker.tabular import arrow_table  # noqa: E402
+from raybroker.tabular.arrow_table import COLUMNS, RUN_MIN, compact, expanded  # noqa: E402
 
 TIME_MS = 1_700_000_000_000
 
 
-def received(bodies: Sequence[Any], attempt: int = 2, mask: int = 0, **columns: Any) -> list[Message]:
+def table_of(messages: Sequence[Message]) -> Any:
+    return arrow_table.table_of(runs_of(messages))
+
+
+def received(
+    bodies: Sequence[Any], attempt: int = 2, mask: int = 0, first_seq: int = 7, **columns: Any
+) -> list[Message]:
     """The messages of a block; ``mask``: those that were picked out of it."""
     encoded = [encode_body(body) for body in bodies]
     kinds = {kind for kind, _ in encoded}
     data = encode_block(
         [body for _, body in encoded],
         producer=1,
-        first_seq=7,
+        first_seq=first_seq,
         timestamp_ms=TIME_MS,
         persistent=True,
         kinds=kinds.pop() if len(kinds) == 1 else bytes(kind for kind, _ in encoded),
@@ -72,6 +80,8 @@ RUNS = {
     "priorities": received(BYTES, priorities=bytes(number % 10 for number in range(40))),
     "headers": received(TEXTS, headers=HEADERS),
     "some of a block": received(BYTES)[3:21],
+    "a digit more": received(BYTES, first_seq=90),
+    "as many digits": received(BYTES, first_seq=100, attempt=1),
     "short": received(TEXTS[:3]),
     "not one behind the other": received(BYTES)[::-1],
 }
@@ -103,6 +113,19 @@ def test_bodies_of_a_block_are_not_copied() -> None:
     view = pa.py_buffer(messages[0]._delivery.view)
     start = column.chunk(0).buffers()[2].address
     assert view.address <= start < view.address + view.size
+
+
+@pytest.mark.parametrize("joined_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("bodies", [BYTES, TEXTS, [{"n": 1, "more": ["x"]}] * 9])
+def test_a_table_that_travels_is_the_same_table(
+    monkeypatch: pytest.MonkeyPatch, joined_bytes: int, bodies: Sequence[Any]
+) -> None:
+    monkeypatch.setattr(arrow_table, "JOINED_BYTES", joined_bytes)
+    made = table_of(received(bodies) + received(bodies, first_seq=1000))
+    assert made.num_rows == 2 * len(bodies)
+    passed = compact(made)
+    assert isinstance(passed, pa.Table) == (joined_bytes == 0 and type(bodies[0]) is not dict)
+    assert expanded(pickle.loads(pickle.dumps(passed, protocol=5))) == made
 
 
 def test_a_text_that_is_none_is_told_as_by_its_message() -> None:

@@ -17,9 +17,10 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.connection.factory import connect
+from raybroker.client.consumer.message import Message, MessageRun, runs_of
 from raybroker.client.producer.bodies.body_encoding import Serializer
 from raybroker.system.clock import SystemClock
-from raybroker.tabular.arrow_table import table_of
+from raybroker.tabular.arrow_table import compact, table_of
 from raybroker.tabular.kept_tables import KeptTables
 
 REFILL_PERCENT: Final = 50
@@ -92,7 +93,7 @@ class TakenMessages:
         """A bound was reached, or it was stopped."""
         return self.stopped.is_set() or self._left == 0 or self._left_bytes == 0 or self._left_s() == 0
 
-    def more(self, most: int, wait_s: float | None, meanwhile: Callable[[], None]) -> list[Any]:
+    def more(self, most: int, wait_s: float | None, meanwhile: Callable[[], None]) -> list[MessageRun]:
         """Up to ``most`` messages; none when it is over, or ``wait_s`` seconds passed without one."""
         waited = 0.0
         while not self.over:
@@ -101,30 +102,34 @@ class TakenMessages:
             part = min(bound for bound in bounds if bound is not None)
             if part <= 0:
                 return []
-            wanted = most if self._left is None else min(most, self._left)
-            if messages := self._consumer.receive_many(wanted, timeout=part):
-                return self._filled(self._within(list(messages)), most)
+            if runs := self._taken(most, part):
+                return self._filled(runs, most)
             waited += part
         return []
 
-    def _filled(self, messages: list[Any], most: int) -> list[Any]:
+    def _filled(self, runs: list[MessageRun], most: int) -> list[MessageRun]:
         """The messages, and those that come right behind them, for one block."""
-        nbytes = sum(map(len, messages))
-        while len(messages) < most and nbytes < FILL_BYTES and not self.over:
-            wanted = most - len(messages)
-            wanted = wanted if self._left is None else min(wanted, self._left)
-            found = self._consumer.receive_many(wanted, timeout=FILL_S)
+        count, nbytes = sum(map(len, runs)), sum(run.nbytes for run in runs)
+        while count < most and nbytes < FILL_BYTES and not self.over:
+            found = self._taken(most - count, FILL_S)
             if not found:
                 break
-            found = self._within(list(found))
-            nbytes += sum(map(len, found))
-            messages += found
-        return messages
+            count += sum(map(len, found))
+            nbytes += sum(run.nbytes for run in found)
+            runs += found
+        return runs
+
+    def _taken(self, most: int, timeout_s: float) -> list[MessageRun]:
+        """Up to ``most`` messages that come in time. They are runs from here on: some thousand objects that live for
+        some time have the garbage collector look at them again and again, which costs more than to receive them."""
+        wanted = most if self._left is None else min(most, self._left)
+        messages = self._consumer.receive_many(wanted, timeout=timeout_s)
+        return runs_of(self._within(messages)) if messages else []
 
     def _left_s(self) -> float | None:
         return None if self._ends_ns is None else max(0.0, (self._ends_ns - self._clock.monotonic_ns()) / 1e9)
 
-    def _within(self, messages: list[Any]) -> list[Any]:
+    def _within(self, messages: list[Message]) -> list[Message]:
         """The messages up to the one that reaches the bound of bytes; the others are given back."""
         if self._left_bytes is not None:
             for index, message in enumerate(messages):
@@ -151,9 +156,9 @@ class BrowsedMessages:
     def over(self) -> bool:
         return self.stopped.is_set()
 
-    def more(self, most: int, wait_s: float | None, meanwhile: Callable[[], None]) -> list[Any]:
+    def more(self, most: int, wait_s: float | None, meanwhile: Callable[[], None]) -> list[MessageRun]:
         """The next ones, as many as there are."""
-        return [] if self.over else list(islice(self._messages, most))
+        return [] if self.over else runs_of(islice(self._messages, most))
 
 
 class QueueReader:
@@ -171,8 +176,8 @@ class QueueReader:
         self._source: TakenMessages | BrowsedMessages = (BrowsedMessages if looks else TakenMessages)(
             session, options, part
         )
-        self._held: deque[Any] = deque()
-        """Messages that are not acknowledged, ``stepwise``; else the last one alone."""
+        self._held: deque[MessageRun] = deque()
+        """Messages that are not acknowledged, ``stepwise``; else the last run alone."""
         self._settled = 0
         self._handed = 0
         """Messages that were handed over, and how many of these are acknowledged."""
@@ -195,25 +200,26 @@ class QueueReader:
         """All of the round was handed over: it is acknowledged. Raises what ``acknowledge()`` raises."""
         with self._one_at_a_time:
             if self._held:
-                self._held.pop().acknowledge_up_to()
+                _last_of(self._held.pop()).acknowledge_up_to()
 
     def table(self, round_number: int, index: int) -> Any:
-        """A table of the round by its index, the same again whenever it is asked for; None behind the last one."""
+        """A table of the round by its index, compact, and the same again whenever it is asked for; None behind the last
+        one."""
         with self._one_at_a_time:
             if round_number != self._round.number:
                 return None
             if index < self._round.kept.made:
                 return self._round.kept.table(index)
-            messages = self._messages()
-            if not messages:
+            runs = self._runs()
+            if not runs:
                 self._round.ended = True
                 return None
-            table = table_of(messages)
+            table = compact(table_of(runs))
             self._round.kept.add(table)
             if not self._part.stepwise:
                 self._held.clear()
-                messages = messages[-1:]
-            self._held.extend(messages)
+                runs = runs[-1:]
+            self._held.extend(runs)
             return table
 
     def handed(self, count: int) -> None:
@@ -241,23 +247,23 @@ class QueueReader:
                 if self._part.stepwise:
                     self._settle()
                 elif acknowledge and self._held:
-                    self._held[-1].acknowledge_up_to()
+                    _last_of(self._held[-1]).acknowledge_up_to()
             finally:
                 self._connection.close()
 
-    def _messages(self) -> list[Any]:
+    def _runs(self) -> list[MessageRun]:
         """The next messages of the round."""
         now = self._round
         if now.first:
-            messages, now.first = now.first, []
+            runs, now.first = now.first, []
         elif now.ended or now.left == 0:
             return []
         else:
             most = self._options.batch if now.left is None else min(self._options.batch, now.left)
-            messages = self._source.more(most, self._patience_s(), self._settle)
+            runs = self._source.more(most, self._patience_s(), self._settle)
         if now.left is not None:
-            now.left -= len(messages)
-        return messages
+            now.left -= sum(map(len, runs))
+        return runs
 
     def _patience_s(self) -> float | None:
         """How long without a message makes the end; None: that never does."""
@@ -269,11 +275,19 @@ class QueueReader:
     def _settle(self) -> None:
         """Acknowledge what was handed over."""
         last = None
-        while self._settled < self._handed:
-            last = self._held.popleft()
-            self._settled += 1
+        while (count := self._handed - self._settled) > 0:
+            run = self._held.popleft()
+            if len(run) > count:
+                self._held.appendleft(run.after(count))
+            count = min(count, len(run))
+            last = run.message(count - 1)
+            self._settled += count
         if last is not None:
             last.acknowledge_up_to()
+
+
+def _last_of(run: MessageRun) -> Message:
+    return run.message(len(run) - 1)
 
 
 class ReaderRound:
@@ -288,13 +302,13 @@ class ReaderRound:
     def __init__(
         self,
         number: int,
-        first: list[Any] | None = None,
+        first: list[MessageRun] | None = None,
         left: int | None = None,
         ends_ns: int | None = None,
         kept_bytes: int = 0,
     ) -> None:
         self.number = number
-        self.first: list[Any] = first or []
+        self.first = first or []
         self.left = left
         self.ends_ns = ends_ns
         self.ended = False
