@@ -349,6 +349,13 @@ class PublishVersion(NamedTuple):
     back: bool = False
 
 
+class TakeKnownIds(NamedTuple):
+    """Deduplication ids that the destination took where it was before: each with when that was by the wall clock, and
+    whether it outlives a restart."""
+
+    ids: Sequence[tuple[str, int, bool]]
+
+
 class Pause(NamedTuple):
     """Stop work, of model.definitions.pauses; ``until_ms`` 0: until Resume."""
 
@@ -442,6 +449,7 @@ Command = (
     | ReturnDeadLetters
     | Composed
     | PublishVersion
+    | TakeKnownIds
     | Pause
     | Resume
     | Subscribe

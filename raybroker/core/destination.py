@@ -393,6 +393,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Composed: intake.composed,
     cmd.ReturnDeadLetters: Destination._unbury,
     cmd.PublishVersion: Destination._publish_version,
+    cmd.TakeKnownIds: lambda destination, command, out: destination.admission.take_known_ids(command),
     cmd.Pause: Destination._pause,
     cmd.Resume: lambda destination, command, out: destination._resume(command.which),
     cmd.Subscribe: lambda destination, command, out: destination._subscribe(command, out),

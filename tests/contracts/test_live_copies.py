@@ -100,3 +100,28 @@ def test_a_queue_gets_copies_while_it_is_used(rig: CopiesRig) -> None:
     admin.update_destination("queue", QUEUE, replicas=1, minInSync=0)
     until(lambda: has(admin, 1), "it has one copy")
     load.end()
+
+
+def test_what_was_taken_once_is_not_taken_again_where_it_has_copies(rig: CopiesRig) -> None:
+    admin = rig.connect("b3").admin()
+    admin.create_destination("queue", QUEUE, useDMQ=False, hosting="dedicated", duplicateWindowMs=600_000)
+    names = [f"id {number}" for number in range(60)]
+    session = rig.connect("b1").session()
+    producer = session.producer(QUEUE)
+    for body, name in enumerate(names):
+        producer.send(body, dedup_id=name)
+    took = session.consumer(QUEUE)
+    for _ in range(30):
+        assert took.receive(timeout=10) is not None
+    took.close()
+    admin.update_destination("queue", QUEUE, replicas=3)
+    until(lambda: has(admin, 3), "it has three copies")
+    again = rig.connect("b2").session()
+    producer = again.producer(QUEUE)
+    for body, name in enumerate([*names, "new"], 1000):
+        producer.send(body, dedup_id=name)
+    taker = again.consumer(QUEUE)
+    bodies = [message.body for _ in range(31) if (message := taker.receive(timeout=10)) is not None]
+    assert len(set(bodies)) == 31
+    assert [body for body in bodies if body >= 1000] == [1060], "of what is sent again only the new one is taken"
+    assert taker.receive(timeout=0.5) is None

@@ -29,6 +29,7 @@ from raybroker.system.supervision import Supervisor
 LOOK_S: Final = 0.2
 MESSAGES_MAX: Final = 2000
 BYTES_MAX: Final = 4 << 20
+IDS_MAX: Final = 20_000
 """What is handed over at a time."""
 ROUND_PARTS: Final = 20
 """Hand-overs between two looks at the member."""
@@ -43,6 +44,7 @@ MOVED: Final = "moved_members"
 TAKE: Final = "take_moved"
 DECIDE: Final = "decide_moved"
 HELD: Final = "held_moved"
+REMEMBER: Final = "remember_moved"
 """What they ask the broker where the log is led."""
 
 log = logging.getLogger("raybroker.cluster")
@@ -89,7 +91,7 @@ class MemberMoves:
         """Return what is left to be moved from this broker, for people; nothing where that is nothing."""
         me, move, trouble = self._brokers.name, self._moves.get(placed.log), self._trouble.get(placed.log, "")
         if me not in placed.sources:
-            return []
+            return [trouble] if trouble else []
         if move is None:
             return [f"the messages of broker {me} are to move: {trouble or 'the log is about to be led'}"]
         left = f"{self._left.get(placed.log, 0):,} messages of broker {me} are to move"
@@ -99,7 +101,13 @@ class MemberMoves:
 
     def methods(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """Return them by their names; all but MOVED need the log to be led here."""
-        return {MOVED: self.moved_members, TAKE: self.take_moved, DECIDE: self.decide_moved, HELD: self.held_moved}
+        return {
+            MOVED: self.moved_members,
+            TAKE: self.take_moved,
+            DECIDE: self.decide_moved,
+            HELD: self.held_moved,
+            REMEMBER: self.remember_moved,
+        }
 
     async def moved_members(self) -> Row:
         """Log → messages that are left here, and whether that is little enough for clients to be ended."""
@@ -123,6 +131,11 @@ class MemberMoves:
         _, host = self._logs.led_host(log)
         rows = await host.transactions.transaction_rows()
         return [str(row["key"]) for row in rows if row["coordinator"] == coordinator]
+
+    async def remember_moved(self, log: str, ids: list[tuple[str, int, bool]]) -> None:
+        """Know the deduplication ids that a member knows."""
+        placed, host = self._logs.led_host(log)
+        await host.handover.take_ids(*placed.key, ids)
 
     # ---- looks
 
@@ -158,6 +171,12 @@ class MemberMoves:
         if any(broker in up for broker in placed.sources):
             self._gone_ms.pop(placed.log, None)
         elif now_ms - self._gone_ms.setdefault(placed.log, now_ms) >= GONE_MS:
+            _, host = self._logs.led_host(placed.log)
+            if await host.handover.remembers_ids(*placed.key):
+                raise IllegalStateError(
+                    f"broker {', '.join(placed.sources)} is down, and remembers deduplication ids: start it, or have"
+                    " duplicateWindowMs=0, and what is sent again may be taken twice"
+                )
             await self._propose(Change(COPIES.change, placed.key, placed.after(opened=True).attributes()))
 
     # ---- one member
@@ -232,6 +251,7 @@ class MemberMoves:
     async def _end_member(self, placed: PlacedLog, host: HostPort, move: MemberMove) -> None:
         """Nothing is left: end the member."""
         await self._decide_held(placed, host)
+        await self._hand_ids_over(placed, host)
         await self._placement.end_member(placed.key, host)
         log.warning(
             "[B2213] the messages of %s %s at broker %s are in the log with copies; its clients have waited for %d ms",
@@ -240,6 +260,13 @@ class MemberMoves:
             self._now_ms() - move.closed_ms,
         )
         await self._tell_moved(placed)
+
+    async def _hand_ids_over(self, placed: PlacedLog, host: HostPort) -> None:
+        """Have the log know which deduplication ids the member has taken: before it is opened, where it may be."""
+        start = 0
+        while ids := await host.handover.known_ids(*placed.key, start, IDS_MAX):
+            await self._at_leader(placed, REMEMBER, {"ids": ids})
+            start += len(ids)
 
     async def _tell_moved(self, placed: PlacedLog) -> None:
         sources = tuple(name for name in placed.sources if name != self._brokers.name)
@@ -264,15 +291,13 @@ def refuse_unmovable(key: Key, attributes: Row, rows: Mapping[str, Row], schedul
     if attributes["hosting"] != "dedicated":
         raise ConfigError(
             f"{label}: hosting={attributes['hosting']}, and its host has other destinations, whose clients would be"
-            " ended too; create a queue with copies, and move the messages (raybroker move msg)"
-        )
-    if attributes["duplicateWindowMs"]:
-        raise ConfigError(
-            f"{label}: what duplicateWindowMs remembers would stay behind, and a message could be taken twice; create"
-            " a queue with copies"
+            " ended too; create a queue with copies, have clients use that, and move the messages (raybroker move msg)"
         )
     if schedules:
-        raise ConfigError(f"{label}: it has {schedules} recurring schedules, which do not move; destroy them first")
+        raise ConfigError(
+            f"{label}: it has {schedules} recurring schedules, which do not move; destroy them (raybroker list sch,"
+            " raybroker destroy sch), and make them again when the queue has its copies"
+        )
     if halted := [broker for broker, row in rows.items() if row["state"] in ("HALTED", "UNKNOWN")]:
         raise ConfigError(f"{label}: its members at brokers {', '.join(halted)} are halted, or cannot be asked")
     for limit, what in (("maxNumMsgs", "messages"), ("maxTotalMsgBytes", "bytes")):

@@ -263,6 +263,20 @@ class Admission:
             for record in records.dedup_records([(text, at_ms + ahead_ms) for text, at_ms in taken]):
                 self._step.record(record)
 
+    def known_ids(self) -> list[tuple[str, int, bool]]:
+        """Return the ids of the window, when each was taken by the wall clock, and whether that outlives a restart."""
+        ahead_ms, found = self._step.ahead_ms, self.duplicates
+        return [(text, at_ms + ahead_ms, text not in found.volatile) for text, at_ms in found.taken.items()]
+
+    def take_known_ids(self, command: cmd.TakeKnownIds) -> None:
+        attributes, step = self._policy.attributes, self._step
+        if attributes.duplicateWindowMs <= 0:
+            return
+        ids = [(text, min(wall_ms - step.ahead_ms, step.now_ms), lasting) for text, wall_ms, lasting in command.ids]
+        self.duplicates.take_earlier(ids, attributes.duplicateIdsMax)
+        for record in records.dedup_records([(text, at_ms + step.ahead_ms) for text, at_ms, lasting in ids if lasting]):
+            step.record(record)
+
     def leave_out_duplicates(self, ids: Sequence[str | None], mask: int, *, persistent: bool) -> int:
         """Which messages of a transaction that commits are none: their ids were taken since they were sent, or stand
         before them."""

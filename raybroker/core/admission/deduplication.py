@@ -14,6 +14,7 @@ from then on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from raybroker.core.blocks import message_mask as pk
 
@@ -50,6 +51,19 @@ class Deduplication:
                 self.volatile.add(text)
             else:
                 self.volatile.discard(text)
+        while len(self.taken) > most:
+            self._forget(next(iter(self.taken)))
+
+    def take_earlier(self, ids: Iterable[tuple[str, int, bool]], most: int) -> None:
+        """Know what another place took, and when; the last of each says whether that outlives a restart.  An id that is
+        known was taken at the later of both times."""
+        for text, at_ms, lasting in ids:
+            if text not in self.taken and not lasting:
+                self.volatile.add(text)
+            elif lasting:
+                self.volatile.discard(text)
+            self.taken[text] = max(at_ms, self.taken.get(text, at_ms))
+        self.taken = dict(sorted(self.taken.items(), key=itemgetter(1)))
         while len(self.taken) > most:
             self._forget(next(iter(self.taken)))
 

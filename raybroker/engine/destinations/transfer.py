@@ -158,3 +158,9 @@ class MessageTransfer:
             command, own = self._own.send(destination, block)
             self._executor.perform(destination, command._replace(txn=transaction.number), own)
         self._transactions.prepare(transaction, key, coordinator, lambda vote: done())
+
+    def take_ids(self, destination: Destination, ids: Sequence[tuple[str, int, bool]], done: Done) -> None:
+        """Know deduplication ids that the other host knew: each with when it was taken by the wall clock, and whether
+        that outlives a restart; ``done`` when that is durable."""
+        self._executor.perform(destination, cmd.TakeKnownIds(ids))
+        self._executor.append([], done)

@@ -71,6 +71,19 @@ class HandoverPort:
         destination = self._registry.find(type, name)
         return self._transfer.set_aside(destination, bytes.fromhex(txn), messages_max, bytes_max, whole=whole)
 
+    async def remembers_ids(self, type: str, name: str) -> bool:
+        """Whether the destination takes a message with one deduplication id once."""
+        return self._registry.find(type, name).policy.attributes.duplicateWindowMs > 0
+
+    async def known_ids(self, type: str, name: str, start: int, most: int) -> list[tuple[str, int, bool]]:
+        """Deduplication ids that are remembered, as of MessageTransfer.take_ids, ``start`` of them left out."""
+        return self._registry.find(type, name).admission.known_ids()[start : start + most]
+
+    @durable
+    async def take_ids(self, done: Done, type: str, name: str, ids: list[tuple[str, int, bool]]) -> None:
+        """Remember what another host has remembered; again does no harm."""
+        self._transfer.take_ids(self._registry.find(type, name), ids, done)
+
     @durable
     async def give(self, done: Done, txn: str) -> None:
         self._transfer.give(bytes.fromhex(txn), done)

@@ -15,6 +15,7 @@ from raybroker.broker.copies.member_moves import (
     HELD,
     MESSAGES_MAX,
     MOVED,
+    REMEMBER,
     ROUND_PARTS,
     TAKE,
     MemberMoves,
@@ -49,7 +50,17 @@ class MemberHost:
         self.most = 10
         this = SimpleNamespace
         self.destinations = this(query=self._query, pause=self._pause, destroy=self._destroy)
-        self.handover = this(set_aside=self._set_aside, give=self._give, keep=self._keep, take_over=self._take_over)
+        self.ids: list[tuple[str, int, bool]] = []
+        self.remembers = False
+        self.handover = this(
+            set_aside=self._set_aside,
+            give=self._give,
+            keep=self._keep,
+            take_over=self._take_over,
+            remembers_ids=self._remembers_ids,
+            known_ids=self._known_ids,
+            take_ids=self._take_ids,
+        )
         self.transactions = this(outcome=self._outcome, forget_transaction=self._forget, decide=self._decide)
         self.clients = this(retire=self._retire)
 
@@ -90,6 +101,15 @@ class MemberHost:
             self.waiting = [*self.aside.pop(txn, []), *self.waiting]
             self.outcomes[txn] = False
 
+    async def _remembers_ids(self, *key: str) -> bool:
+        return self.remembers
+
+    async def _known_ids(self, kind: str, name: str, start: int, most: int) -> list[tuple[str, int, bool]]:
+        return self.ids[start : start + min(most, self.most)]
+
+    async def _take_ids(self, ids: list[tuple[str, int, bool]]) -> None:
+        self.ids = sorted({*self.ids, *ids})
+
     async def _outcome(self, txn: str) -> str:
         return {True: "committed", False: "rolled_back"}.get(self.outcomes.get(txn), "unknown")  # type: ignore[call-overload]
 
@@ -116,11 +136,16 @@ class World:
         self.now_ms = 0
         self.fail = fail or {}
         self.calls = 0
+        self.late = False
         self.moves = {name: self._moves(name) for name in members}
 
     def _moves(self, name: str) -> MemberMoves:
         logs = SimpleNamespace(
-            maker=True, moving=lambda: [self.placed], host_here=lambda placed: self.led, leader_of=self._leader
+            maker=True,
+            moving=lambda: [self.placed],
+            host_here=lambda placed: self.led,
+            led_host=lambda log: (self.placed, self.led),
+            leader_of=self._leader,
         )
         brokers = SimpleNamespace(name=name, live=lambda: self.up, ask_at=self.ask)
         placement = SimpleNamespace(end_member=self._end_member, member=partial(self._member, name))
@@ -156,6 +181,9 @@ class World:
             return await self.led.handover.take_over(args["txn"], args["coordinator"], args["blocks"])
         if method == DECIDE:
             return await self.led.transactions.decide(args["txn"], args["commit"])
+        if method == REMEMBER:
+            assert not self.placed.opened or self.late, "the log knows the ids before it is opened"
+            return await self.led.handover.take_ids(args["ids"])
         assert method == HELD
         return [txn for txn, (coordinator, _) in self.led.held.items() if coordinator == args["coordinator"]]
 
@@ -194,9 +222,11 @@ def test_all_members_move_and_the_last_one_opens_the_log() -> None:
 def test_whichever_answer_is_lost_each_message_is_there_once_and_in_order(call: int, how: str) -> None:
     of = numbers(0, 45)
     world = World({"b2": of}, {call: how, call + 3: how})
+    ids = world.hosts["b2"].ids = [(f"id {number:02}", number, True) for number in range(25)]
     asyncio.run(world.run())
     assert world.led.waiting == of
     assert world.led.held == {}
+    assert world.led.ids == ids
 
 
 def test_clients_wait_from_when_they_are_ended_until_the_log_is_opened() -> None:
@@ -253,6 +283,28 @@ def test_a_broker_that_is_lost_is_not_waited_for_and_comes_behind() -> None:
     assert world.hosts["b2"].retired, "its clients are served from the log"
 
 
+def test_a_lost_broker_that_remembers_ids_is_waited_for() -> None:
+    world = World({"b1": [b"1"], "b2": [b"2"]})
+    world.led.remembers, world.up = True, ["b1"]
+
+    async def story() -> None:
+        for _ in range(10):
+            await world.step()
+        world.now_ms += GONE_MS
+        await world.step()
+        assert not world.placed.opened
+        (why,) = world.moves["b1"].shown(world.placed)
+        assert why.startswith("broker b2 is down, and remembers deduplication ids: start it, or have")
+        world.led.remembers = False  # The operator has said that messages may be taken twice.
+        world.late = True
+        await world.step()
+        assert world.placed.opened
+        world.up = ["b1", "b2"]
+        await world.run()
+
+    asyncio.run(story())
+
+
 def test_the_rest_is_moved_in_one_go() -> None:
     """Clients wait for what is left when they are ended, and for nothing else."""
     assert LAST_MESSAGES <= MESSAGES_MAX * ROUND_PARTS
@@ -262,14 +314,13 @@ ROWS = {
     "b1": {"state": "RUNNING", "messages": 60, "bytes": 10},
     "b2": {"state": "RUNNING", "messages": 50, "bytes": 10},
 }
-PLAIN = {"hosting": "dedicated", "duplicateWindowMs": 0, "maxNumMsgs": 1000, "maxTotalMsgBytes": -1}
+PLAIN = {"hosting": "dedicated", "maxNumMsgs": 1000, "maxTotalMsgBytes": -1}
 
 
 @pytest.mark.parametrize(
     ("attributes", "schedules", "why"),
     [
         ({"hosting": "shared"}, 0, "hosting=shared, and its host has other destinations"),
-        ({"duplicateWindowMs": 5}, 0, "what duplicateWindowMs remembers would stay behind"),
         ({}, 2, "2 recurring schedules"),
         ({"maxNumMsgs": 100}, 0, "have 110 messages together, and in one place it has maxNumMsgs=100"),
         ({"maxTotalMsgBytes": 10}, 0, "have 20 bytes together"),

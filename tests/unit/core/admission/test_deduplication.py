@@ -20,6 +20,43 @@ def test_the_oldest_ids_go_first() -> None:
     assert list(known.taken) == ["b", "d"], "an id that is taken again counts from then on"
 
 
+def test_ids_of_another_place_are_known_in_the_order_in_which_they_were_taken() -> None:
+    known = Deduplication()
+    known.take_ids([("a", 3), ("b", 6)], 9, persistent=True)
+    known.take_ids([("c", 7)], 9, persistent=False)
+    known.take_earlier([("d", 1, True), ("a", 5, True), ("b", 2, False), ("e", 8, False), ("c", 4, True)], 9)
+    assert list(known.taken.items()) == [("d", 1), ("a", 5), ("b", 6), ("c", 7), ("e", 8)]
+    assert known.volatile == {"e"}, "what lasts at one of both places lasts"
+    known.take_earlier([("f", 9, False)], 2)
+    assert (list(known.taken), known.volatile) == (["e", "f"], {"e", "f"})
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_was_taken_elsewhere_is_not_taken_again_also_after_a_crash(*, checkpoint: bool) -> None:
+    before = DrivenDestination(duplicateWindowMs=1000)
+    before.send(before.producer(), [1, 1], dedup_ids=["a", "b"])
+    before.send(before.producer(8), [1], producer=8, dedup_ids=["c"], persistent=False)
+    ids = before.core.admission.known_ids()
+    assert [(text, lasting) for text, _, lasting in ids] == [("a", True), ("b", True), ("c", False)]
+    after = DrivenDestination(duplicateWindowMs=1000)
+    for _ in range(2):
+        after.do(cmd.TakeKnownIds(ids))
+    assert after.core.admission.known_ids() == ids, "again does no harm"
+    out = after.send(after.producer(), [1, 1, 1], dedup_ids=["a", "c", "d"], persistent=False)
+    assert [(r.start, r.code) for r in refusals(out)] == [(0, "duplicate"), (1, "duplicate")]
+    there = after.crash(checkpoint=checkpoint)
+    out = there.send(there.producer(), [1, 1, 1], dedup_ids=["a", "b", "c"])
+    assert [(r.start, r.code) for r in refusals(out)] == [(0, "duplicate"), (1, "duplicate")]
+    there.now_ms += 1001
+    assert refusals(there.send(there.producer(), [1], dedup_ids=["a"])) == []
+
+
+def test_a_place_without_a_window_knows_no_ids_of_another_one() -> None:
+    destination = DrivenDestination()
+    destination.do(cmd.TakeKnownIds([("a", 1, True)]))
+    assert destination.core.admission.known_ids() == []
+
+
 def test_ids_leave_the_window() -> None:
     known = Deduplication()
     known.take_ids([("a", 1), ("b", 2)], 9, persistent=True)
