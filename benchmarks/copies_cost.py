@@ -30,10 +30,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.readings import quarters
 from benchmarks.recovery_cost import fill_store
 from raybroker.actors.hosts.host import SWITCH_S
 from raybroker.config import Config
@@ -61,6 +62,8 @@ META = bytes(40)
 WINDOW = 8
 WATCHED_S = 20.0
 """How long copies are watched behind a takeover."""
+LOOK_S = 0.001
+"""What is confirmed otherwise than by other copies' answers is noticed within this time."""
 
 
 class Follower:
@@ -157,7 +160,12 @@ class Sender:
                 committer.finish_released()
                 self.moved.set()
 
+            def look() -> None:
+                self.moved.set()
+                loop.call_later(LOOK_S, look)
+
             self.copies.tell_released(lambda: loop.call_soon_threadsafe(finish))
+            look()
         attributes = {**destination_attributes().as_dict("queue"), "maxNumMsgs": -1, "maxTotalMsgBytes": "-1"}
         await self.service.destinations.create("queue", QUEUE, attributes, False)
         self.peer = Peer(NativeConnection(self.service.service))
@@ -171,9 +179,8 @@ class Sender:
         if self.copies is None:
             await asyncio.sleep(0)
             return
+        await self.moved.wait()
         self.moved.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.moved.wait(), 0.05)
 
     def _settled(self) -> int:
         """How many blocks were confirmed since the last call; the host says other things, too."""
@@ -206,11 +213,6 @@ class Sender:
 def replicated(leader: Copy) -> HostStorage:
     store = ReplicatedStore(leader)
     return HostStorage(cast(Store, store), copies=store)
-
-
-def quarters(values: list[float], unit: str, scale: float = 1.0) -> str:
-    low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle * scale:,.0f} {unit} (quarters {low * scale:,.0f} and {high * scale:,.0f})"
 
 
 async def compare_lone(directory: Path, rounds: int, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,3 +122,9 @@ class Amounts:
             raise ValueError("a figure of fewer than 1000 messages says nothing")
         if not 16 <= self.size_bytes <= 1 << 20:
             raise ValueError("size must be 16 bytes to 1 MiB")
+
+
+def quarters(values: list[float], unit: str, scale: float = 1.0) -> str:
+    """Median and quarters of values, for people."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle * scale:,.0f} {unit} (quarters {low * scale:,.0f} and {high * scale:,.0f})"

@@ -39,7 +39,7 @@ from raybroker.model.settings.setting import PortRange
 from raybroker.replication import events as ev
 from raybroker.replication.leading import CopyPace
 from raybroker.replication.messages import CopyMessage
-from raybroker.replication.positions import BEGINNING, NO_TERM, Term
+from raybroker.replication.positions import BEGINNING, NO_TERM, Body, ReplicatedEntry, Term
 from raybroker.replication.replica import TICK_MS, Replica
 from raybroker.replication.replica_set import NOBODY, MemberChange, ReplicaSet
 from raybroker.replication.reports import CopyReport
@@ -265,6 +265,7 @@ class Copy:
         with self._lock:
             if not self.leads:
                 raise StoreError(f"copy {self.id} of {self.place.key} leads no more")
+            self._host.appended = (body, packed)
             self._carry_out(self._replica.step(ev.AppendBatch(body), self.now_ms()))
             index = self._replica.last.index
         self._save_all(patient=False)
@@ -307,12 +308,19 @@ class Copy:
         return Replica(self.id, saved, now_ms=self.now_ms(), kept_bytes=self._means.kept_bytes)
 
     def _take_event(self, event: ev.ReplicaEvent) -> None:
-        """Give an event to the machine, and save what it asks for."""
+        """Give an event to the machine, and save what it asks for.
+
+        What a host has appended is left to that host's thread, which is about to save it: whoever hears of other
+        copies' disks is not to wait for this one's.  A tick saves all that waits.
+        """
         with self._lock:
             if self._over:
                 return
+            waiting = len(self._saves)
             self._carry_out(self._replica.step(event, self.now_ms()))
-        self._save_all()
+            asked = len(self._saves) > waiting
+        if asked or isinstance(event, ev.ReplicaTick):
+            self._save_all()
 
     def _carry_out(self, actions: list[ev.ReplicaAction]) -> None:
         for action in actions:
@@ -408,7 +416,7 @@ class Copy:
         folder = self._folder
         match action:
             case ev.SaveEntries():
-                folder.save_all(action.entries, action.committed)
+                folder.save_all(action.entries, action.committed, self._own_batch(action.entries))
                 return action.token
             case ev.SavePromise():
                 folder.promise(action.term, action.damage)
@@ -422,6 +430,14 @@ class Copy:
                 folder.install(action.at, action.members, action.content)
                 return action.token
         raise TypeError(f"nothing to save: {action!r}")
+
+    def _own_batch(self, entries: tuple[ReplicatedEntry, ...]) -> Packed | None:
+        """Return the batch that the only one of these was made of, if the host has appended it just now."""
+        made = self._host.appended
+        if made is None or len(entries) > 1 or entries[0].body is not made[0]:
+            return None
+        self._host.appended = None
+        return made[1]
 
     def _fail(self, error: Exception) -> None:
         with self._lock:
@@ -562,15 +578,17 @@ class Copy:
 
 
 class _HostCalls:
-    """What the host of a leader is told.
+    """What the host of a leader is told, and has said.
 
     released  called whenever more is released
     lease     from when until when messages may be given out, on the monotonic clock in milliseconds
+    appended  the body of the entry that it has appended last, and the batch that this was made of
     """
 
     def __init__(self) -> None:
         self.released: Callable[[], object] = _unheard
         self.lease = (0, 0)
+        self.appended: tuple[Body, Packed] | None = None
 
 
 class _Space:

@@ -30,6 +30,7 @@ from raybroker.replication.replica_set import ReplicaSet, unpacked_set
 from raybroker.store.fileio import FileIO
 from raybroker.store.journal import SEGMENT_BYTES, Journal
 from raybroker.store.journal.batches import StoredBatch
+from raybroker.store.journal.format import Packed
 from raybroker.store.journal.image import LogEnd, LogImage, write_anchors
 from raybroker.store.journal.lockfile import LOCK_NAME, LockFile
 from raybroker.store.journal.own_files import OwnFileOptions
@@ -148,28 +149,31 @@ class CopyFolder:
         lost = head.lost if damage else None
         self._file.write(replace(head, promised=term, damage=damage, lost=lost))
 
-    def save_all(self, entries: Iterable[ReplicatedEntry], committed: int) -> None:
-        """Append entries; durable on return.  StoreFullError: what is missing may be tried again, with those before."""
+    def save_all(self, entries: Iterable[ReplicatedEntry], committed: int, own: Packed | None = None) -> None:
+        """Append entries; durable on return.  ``own``: the batch of the only one, where it was made here.
+
+        StoreFullError: what is missing may be tried again, with those before.
+        """
         last = self._ends[-1].index if self._ends else 0
         group, nbytes = list[ReplicatedEntry](), 0
         for entry in entries:
             if entry.at.index <= last:
                 continue
             if group and (entry.at.index > committed or nbytes + entry.nbytes > GROUP_BYTES_MAX):
-                self._save_group(group, committed)
+                self._save_group(group, committed, None)
                 group, nbytes = [], 0
             group.append(entry)
             nbytes += entry.nbytes
         if group:
-            self._save_group(group, committed)
+            self._save_group(group, committed, own)
 
-    def _save_group(self, group: Sequence[ReplicatedEntry], committed: int) -> None:
+    def _save_group(self, group: Sequence[ReplicatedEntry], committed: int, own: Packed | None) -> None:
         """Append one entry, or several that are committed, which take one sync."""
         entry, members = group[-1], self._members
         for one in group:
             if one.kind is EntryKind.MEMBERS:
                 members = unpacked_set(b"".join(one.body))
-        packed = noted(group, committed, members)
+        packed = noted(group, committed, members, own)
         first_seq = self.journal.log_end.seq
         if packed.checkpoint:
             self._checkpoint_index, before = entry.at.index, self._checkpoint_index

@@ -94,12 +94,12 @@ def packed_of(entry: ReplicatedEntry) -> Packed:
         raise StoreDamagedError(f"entry {entry.at.index} of the log does not decode: {error}") from None
 
 
-def noted(entries: Sequence[ReplicatedEntry], committed: int, members: ReplicaSet) -> Packed:
+def noted(entries: Sequence[ReplicatedEntry], committed: int, members: ReplicaSet, own: Packed | None = None) -> Packed:
     """Return the batch that a journal gets for an entry, or for several of which all are committed: its note is that of
-    the last, because a log is never cut before it."""
+    the last, because a log is never cut before it.  ``own``: the batch of the only entry, if it is known."""
     entry = entries[-1]
     assert len(entries) == 1 or entry.at.index <= committed
-    packed = joined([packed_of(one) for one in entries])
+    packed = own if own is not None else joined([packed_of(one) for one in entries])
     note = EntryNote(entry.at, entry.kind, _COMPRESSED if packed.compressed else 0, committed, members)
     return with_note(packed, note.encode())
 

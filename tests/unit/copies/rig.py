@@ -41,10 +41,15 @@ def until(true: Callable[[], object], what: str, seconds: float = WAIT_S) -> Non
 
 
 class PowerIO(FileIO):
-    """Files of one node.  ``off``: the power is; ``full``: the disk is; ``synced``: what was synced, in order."""
+    """Files of one node.  ``off``: the power is; ``full``: the disk is; ``synced``: what was synced, in order.
+
+    quick  syncs wait while this is not set; ``stuck``: one does
+    """
 
     def __init__(self, rng: Random) -> None:
         self.off = self.full = False
+        self.quick, self.stuck = threading.Event(), threading.Event()
+        self.quick.set()
         self.synced: list[str] = []
         self._rng = rng
         self._lock = threading.RLock()
@@ -75,6 +80,9 @@ class PowerIO(FileIO):
             return super().pwritev(fd, buffers, offset)
 
     def fdatasync(self, fd: int) -> None:
+        if not self.quick.is_set():
+            self.stuck.set()
+            self.quick.wait(WAIT_S)
         with self._lock:
             self._check()
             path = self._paths[fd]

@@ -24,13 +24,13 @@ from raybroker.model.errors import ConfigError, StoreError
 from raybroker.replication import events as ev
 from raybroker.replication.leading import LEASE_MS, LEASE_WAIT_MS
 from raybroker.replication.positions import BEGINNING
-from raybroker.replication.replica import HEARD_MS, UNLINKED_MS, Replica
+from raybroker.replication.replica import HEARD_MS, TICK_MS, UNLINKED_MS, Replica
 from raybroker.replication.replica_set import MemberChange
 from raybroker.security.keystore import self_signed
 from raybroker.security.tls import KeyFiles, first_certificate, server_context
 from raybroker.store.journal.format import pack_entries
 from tests.unit.copies.disks import block, checkpoint, live
-from tests.unit.copies.rig import SECRET, SEGMENT, Group, Node, until
+from tests.unit.copies.rig import SECRET, SEGMENT, WAIT_S, Group, Node, until
 
 Make = Callable[..., Group]
 
@@ -50,6 +50,11 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 def append(node: Node, *entries: LogEntry) -> int:
     return node.runs.append(pack_entries(entries))
+
+
+def append_or_fail(node: Node, *entries: LogEntry) -> None:
+    with suppress(StoreError):
+        append(node, *entries)
 
 
 def confirmed(node: Node, *entries: LogEntry) -> None:
@@ -389,6 +394,45 @@ def test_a_leader_that_reads_its_journal_for_long_goes_on_leading(make: Make) ->
     until(leader.runs.may_dispatch, "it is answered meanwhile")
     assert [first, *found]
     confirmed(leader, block(6))
+
+
+def test_what_others_say_is_heard_while_a_host_saves_what_it_appended(make: Make) -> None:
+    group = make()
+    leader = group.led()
+    leader.io.quick.clear()
+    commit = threading.Thread(target=append, args=(leader, block(1)))
+    commit.start()
+    assert leader.io.stuck.wait(WAIT_S)
+    other = next(node.runs.id for node in group.nodes if node is not leader)
+    heard = threading.Thread(target=leader.runs._take_event, args=(ev.LinkLost(other),))
+    heard.start()
+    heard.join(WAIT_S / 2)
+    assert not heard.is_alive()
+    assert commit.is_alive()
+    leader.io.quick.set()
+    commit.join()
+    group.agree()
+    assert [blocks(node) for node in group.nodes] == [{1}] * 3
+
+
+def test_a_leader_whose_disk_hangs_is_followed_by_another(make: Make) -> None:
+    group = make()
+    old = group.led()
+    confirmed(old, block(1))
+    group.agree()
+    old.io.quick.clear()
+    commit = threading.Thread(target=append_or_fail, args=(old, block(2)))
+    commit.start()
+    assert old.io.stuck.wait(WAIT_S)
+    others = [node for node in group.nodes if node is not old]
+    time.sleep(2 * TICK_MS / 1000)  # Its next tick waits for the disk, and nothing is said of its lead from then on.
+    group.pass_time(HEARD_MS + 100)
+    new = group.led([node.number for node in others])
+    confirmed(new, block(3))
+    old.io.quick.set()
+    commit.join()
+    group.agree()
+    assert [blocks(node) for node in group.nodes] == [{1, 2, 3}] * 3, "the others had the batch: it is in the log"
 
 
 def test_the_secret_opens_the_way_and_nothing_else_does(make: Make, tmp_path: Path) -> None:
