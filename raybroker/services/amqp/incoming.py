@@ -24,7 +24,7 @@ from raybroker.services.amqp.addresses import destination_at
 from raybroker.services.amqp.client import AmqpClient
 from raybroker.services.amqp.conditions import told
 from raybroker.services.amqp.limits import PRODUCER_CREDIT
-from raybroker.services.amqp.messages import IncomingMessage, fields_header, incoming
+from raybroker.services.amqp.messages import IncomingMessage, MessageReader, fields_header
 from raybroker.services.amqp.transaction import AmqpTransaction
 from raybroker.wire.amqp.conditions import AmqpViolation
 from raybroker.wire.amqp.events import DeliveryReceived
@@ -80,6 +80,7 @@ class IncomingLink:
         self.temporary = temporary
         self._client = client
         self._producer = producer
+        self._reader = MessageReader(client.now_ms, client.output.user, addressed=destination is None)
         self._options = CommonOptions()
         self._latest: _LatestOptions | None = None
         self._run: _IncomingRun | None = None
@@ -114,7 +115,7 @@ class IncomingLink:
         client, transaction = self._client, None
         client.counts.transfers["in"] += 1
         try:
-            message = incoming(event.payload, client.now_ms(), client.output.user, addressed=self.destination is None)
+            message = self._reader.read(event.payload)
             if self._collect(event, message):
                 return
             if isinstance(event.state, TransactionalState):
@@ -173,10 +174,11 @@ class IncomingLink:
 
     def _known_options(self, message: IncomingMessage, common: Shared) -> _LatestOptions:
         """What the options of a message come to. Raises BrokerError."""
-        known = self._latest
-        if known is None or known.of is not common or known.options != message.options:
-            options: Any = message.options
-            known = self._latest = _LatestOptions(common, message.options, *self._options.find(common, None, options))
+        known, options = self._latest, message.options
+        if known is not None and known.of is common and (known.options is options or known.options == options):
+            return known
+        found = self._options.find(common, None, cast(Any, options))
+        known = self._latest = _LatestOptions(common, options, *found)
         return known
 
     def _hand_over(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -43,7 +44,7 @@ from raybroker.wire.amqp.performatives import AmqpHeader, AmqpProperties
 from raybroker.wire.amqp.sections import (
     DATA,
     MESSAGE_ANNOTATIONS,
-    MessageSection,
+    PROPERTIES,
     MessageSections,
     annotations_section,
     application_properties_section,
@@ -58,6 +59,8 @@ PRIORITY_MAX: Final = 9
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 _DELIVERY: Final = b"x-opt-delivery-"
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python: there is one for each message."""
 _INT_MAX: Final = (1 << 31) - 1
 _ULONG_MAX: Final = (1 << 64) - 1
 _LONG_MIN: Final = -(1 << 63)
@@ -78,67 +81,97 @@ class IncomingMessage(NamedTuple):
     kind: str | None
 
 
-def incoming(payload: bytes, now_ms: int, user: str, *, addressed: bool = False) -> IncomingMessage:
-    """What a message says. ``addressed``: it has to say where it goes.
+class MessageReader:
+    """Reads the messages of one link. ``now_ms()``: the clock of the broker; ``user``: who has logged in;
+    ``addressed``: each message has to say where it goes."""
 
-    Raises AmqpViolation for what is no message, MessageTooLargeError for headers of too many bytes, and SecurityError
-    when it says that another user has sent it.
-    """
-    sections = MessageSections(payload)
-    header, properties = sections.header or _NO_HEADER, sections.properties
-    annotated, start = _look(sections, payload)
-    options: dict[str, Any] = {"persistent": header.durable}
-    if header.priority != _NO_HEADER.priority:
-        options["priority"] = min(header.priority, PRIORITY_MAX)
-    ttl_ms = header.ttl
-    if properties is not None:
-        if user and properties.user_id and properties.user_id != user.encode():
-            raise SecurityError(
-                f"the message says that user {properties.user_id!r:.80} has sent it, and that is {user!r}"
-            )
-        if ttl_ms is None and properties.absolute_expiry:
-            ttl_ms = max(1, properties.absolute_expiry - now_ms)
-        if unit := unit_of(properties.group_id):
-            options["unit_of_order"] = unit
-    if ttl_ms:
-        options["ttl_ms"] = ttl_ms
-    kind = None
-    if annotated is not None and (addressed or _DELIVERY in payload[annotated.start : annotated.end]):
-        annotations = sections.message_annotations
-        kind = kind_of_annotation(annotations, DESTINATION_TYPE)
+    __slots__ = ("_addressed", "_now_ms", "_of", "_options", "_user")
+
+    def __init__(self, now_ms: Callable[[], int], user: str, *, addressed: bool = False) -> None:
+        self._now_ms = now_ms
+        self._user = user.encode()
+        self._addressed = addressed
+        self._of = _NO_HEADER
+        self._options: dict[str, Any] = _header_options(_NO_HEADER)
+        """Of the last header: that of the next message is the same object, nearly always."""
+
+    def read(self, payload: bytes) -> IncomingMessage:
+        """What a message says.
+
+        Raises AmqpViolation for what is no message, MessageTooLargeError for headers of too many bytes, and
+        SecurityError when it says that another user has sent it.
+        """
+        sections = MessageSections(payload)
+        start, annotated, value = _look(sections, len(payload))
+        header = sections.header or _NO_HEADER
+        if header is not self._of:
+            self._of, self._options = header, _header_options(header)
+        options, to, kind = self._options, None, None
+        if value:
+            properties = sections.properties_at(value)
+            _, user, to, _, _, _, _, _, expiry, _, group, _, _ = properties
+            if user and self._user and user != self._user:
+                raise SecurityError(
+                    f"the message says that user {user!r:.80} has sent it, and that is {self._user.decode()!r}"
+                )
+            if expiry and header.ttl is None:
+                options = {**options, "ttl_ms": max(1, expiry - self._now_ms())}
+            if group and (unit := unit_of(group)):
+                options = {**options, "unit_of_order": unit}
+        if annotated is not None and (self._addressed or payload.find(_DELIVERY, *annotated) >= 0):
+            annotations = sections.message_annotations
+            kind = kind_of_annotation(annotations, DESTINATION_TYPE)
+            if delay_ms := self._delay_ms(annotations):
+                options = {**options, "delivery_delay_ms": delay_ms}
+        fields = None
+        if len(payload) - start > LARGE_BODY_BYTES:
+            fields = fields_of(sections, sections.properties)
+        return _new(IncomingMessage, (payload[start:], options, fields, to, kind))
+
+    def _delay_ms(self, annotations: Mapping[Any, Any]) -> int:
+        """How long a message is kept before it may be delivered; 0: not at all."""
         at_ms, delay_ms = annotations.get(DELIVERY_TIME), annotations.get(DELIVERY_DELAY)
         if isinstance(at_ms, int):
-            delay_ms = at_ms - now_ms
-        if isinstance(delay_ms, int) and delay_ms > 0:
-            options["delivery_delay_ms"] = delay_ms
-    kept = payload[start:]
-    fields = fields_of(sections, properties) if len(kept) > LARGE_BODY_BYTES else None
-    return IncomingMessage(kept, options, fields, properties.to if properties is not None else None, kind)
+            delay_ms = at_ms - self._now_ms()
+        return max(delay_ms, 0) if isinstance(delay_ms, int) else 0
 
 
 _NO_HEADER: Final = AmqpHeader()
 
 
-def _look(sections: MessageSections, payload: bytes) -> tuple[MessageSection | None, int]:
-    """(message annotations, where what is kept begins): one way through the sections. Raises MessageTooLargeError."""
-    annotated, start, body = None, -1, len(payload)
-    for section in sections.sections:
-        if section.code >= DATA:
-            body = section.start
+def _header_options(header: AmqpHeader) -> dict[str, Any]:
+    """What a header says of how the message is sent on."""
+    options: dict[str, Any] = {"persistent": header.durable}
+    if header.priority != _NO_HEADER.priority:
+        options["priority"] = min(header.priority, PRIORITY_MAX)
+    if header.ttl:
+        options["ttl_ms"] = header.ttl
+    return options
+
+
+def _look(sections: MessageSections, size: int) -> tuple[int, tuple[int, int] | None, int]:
+    """(where what is kept begins, where the message annotations are, where the value of the properties begins, or 0):
+    one way through the sections. Raises MessageTooLargeError."""
+    annotated, value, kept, body = None, 0, -1, size
+    for code, start, at, end in sections.spans:
+        if code >= DATA:
+            body = start
             break
-        if section.code >= MESSAGE_ANNOTATIONS:
-            if start < 0:
-                start = section.start
-            if section.code == MESSAGE_ANNOTATIONS:
-                annotated = section
-    if start < 0:
-        start = body
-    if body - start > MESSAGE_HEADERS_BYTES_MAX:
+        if code >= MESSAGE_ANNOTATIONS:
+            if kept < 0:
+                kept = start
+            if code == PROPERTIES:
+                value = at
+            elif code == MESSAGE_ANNOTATIONS:
+                annotated = start, end
+    if kept < 0:
+        kept = body
+    if body - kept > MESSAGE_HEADERS_BYTES_MAX:
         raise MessageTooLargeError(
-            f"annotations and properties of {body - start} bytes; at most {MESSAGE_HEADERS_BYTES_MAX}: put bulk into"
+            f"annotations and properties of {body - kept} bytes; at most {MESSAGE_HEADERS_BYTES_MAX}: put bulk into"
             " the body"
         )
-    return annotated, start
+    return kept, annotated, value
 
 
 def fields_header(fields: dict[str, Any]) -> bytes:

@@ -83,16 +83,16 @@ def received_transfer(
     lane = session.lane
     if lane.window.received() and session.state is not EndpointState.PEER_OPENED:
         lane.flow()
-    link = session.links_of_peer.get(transfer.handle)
+    handle, number, tag, format_, settled, more, _, state, _, aborted, _ = transfer
+    link = session.links_of_peer.get(handle)
     if link is None:
-        raise unattached(transfer.handle)
+        raise unattached(handle)
     if not isinstance(link, ReceivingLink):
         raise SessionViolation(f"a transfer came on the link {link.name}, whose receiver the peer is", NOT_ALLOWED)
     if link.state is _CLOSING:
         return
     first = link.first
     if first is None:
-        number, tag = transfer.delivery_id, transfer.delivery_tag
         if number is None or tag is None or len(tag) > TAG_BYTES_MAX:
             why = f"a delivery begins without a delivery-id, or a delivery-tag of at most {TAG_BYTES_MAX} bytes"
             fail_link(session, link, events, INVALID_FIELD, why)
@@ -103,11 +103,11 @@ def received_transfer(
             fail_link(session, link, events, TRANSFER_LIMIT_EXCEEDED, "a delivery came for which there is no credit")
             return
         first = transfer
-    elif transfer.delivery_id is not None and transfer.delivery_id != first.delivery_id:
-        why = f"the delivery-id {transfer.delivery_id} came within the delivery {first.delivery_id}"
+    elif number is not None and number != first.delivery_id:
+        why = f"the delivery-id {number} came within the delivery {first.delivery_id}"
         fail_link(session, link, events, INVALID_FIELD, why)
         return
-    if transfer.aborted:
+    if aborted:
         session.drop_partial(link)
         events.append(DeliveryAborted(link))
         return
@@ -116,20 +116,24 @@ def received_transfer(
         why = f"a message is larger than max-message-size, {most} bytes"
         fail_link(session, link, events, MESSAGE_SIZE_EXCEEDED, why)
         return
-    if transfer.more:
+    if more:
         _hold(session, link, first, transfer, payload)
         return
-    settled = bool(first.settled or transfer.settled)
     if transfer is not first:
         payload = b"".join([*link.parts, payload])
         session.drop_partial(link)
-    assert first.delivery_id is not None
-    assert first.delivery_tag is not None
+        number, tag, format_, settled = (
+            first.delivery_id,
+            first.delivery_tag,
+            first.message_format,
+            first.settled or settled,
+        )
+        if state is None:
+            state = first.state
+    assert number is not None
     if not settled:
-        lane.received[first.delivery_id] = link
-    state = first.state if transfer.state is None else transfer.state
-    fields = (link, first.delivery_id, first.delivery_tag, settled, state, first.message_format or 0, payload)
-    events.append(_new(DeliveryReceived, fields))
+        lane.received[number] = link
+    events.append(_new(DeliveryReceived, (link, number, tag, bool(settled), state, format_ or 0, payload)))
 
 
 def _hold(

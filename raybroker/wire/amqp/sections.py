@@ -13,8 +13,27 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from raybroker.wire.amqp.performatives import AmqpHeader, AmqpProperties, decode_composite, encode_composite
-from raybroker.wire.amqp.types import Buffer, Symbol, decode, encode, encode_fields, encode_map, malformed, skip
+from raybroker.wire.amqp.performatives import (
+    AmqpHeader,
+    AmqpProperties,
+    composite_of,
+    decode_composite,
+    encode_composite,
+)
+from raybroker.wire.amqp.types import (
+    MALFORMED,
+    NESTING_MAX,
+    Buffer,
+    Reader,
+    Symbol,
+    decode,
+    encode,
+    encode_fields,
+    encode_map,
+    explained,
+    malformed,
+    skip,
+)
 
 HEADER: Final = 0x70
 DELIVERY_ANNOTATIONS: Final = 0x71
@@ -53,22 +72,26 @@ _CONSTRUCTORS: Final[Mapping[int, frozenset[int]]] = {
     FOOTER: _MAPS,
 }
 """Section → the constructors that its value may have."""
-_SHORT: Final = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1, 0xE0})
-"""Constructors with a size of one byte."""
-_SIZED: Final[Mapping[int, bool]] = {
-    code << 8 | constructor: constructor in _SHORT
+_SIZES: Final = {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}
+"""First half of a constructor → how many bytes the size has that stands before its values."""
+_STARTS: Final[Mapping[int, tuple[int, int]]] = {
+    0x53 << 16 | code << 8 | constructor: (code, _SIZES.get(constructor >> 4, 0))
     for code, constructors in _CONSTRUCTORS.items()
     for constructor in constructors
 }
-"""Section and the constructor of its value, of those that there may be → whether its size is of one byte."""
+"""The first four bytes of a section whose descriptor has its short form → the section, and how many bytes the size of
+its value has; 0: it has none."""
 _HEADERS_MAX: Final = 256
 _HEADER_BYTES_MAX: Final = 16
 _headers: Final[dict[bytes, AmqpHeader]] = {}
 """Headers that have come, by their bytes: there are few that differ, but for those with a time to live. Full, it
 takes no more."""
+_read_header: Final = composite_of(AmqpHeader).read_fields
+_read_properties: Final = composite_of(AmqpProperties).read_fields
 _FRONTS: Final = {code: b"\0\x53" + bytes((code,)) for code in _CONSTRUCTORS}
 _new: Final = tuple.__new__
 _LONG: Final = struct.Struct(">I")
+_long_at: Final = _LONG.unpack_from
 
 
 class MessageSection(NamedTuple):
@@ -81,68 +104,84 @@ class MessageSection(NamedTuple):
 
 
 class MessageSections:
-    """The sections of one message. What is decoded is decoded at each call."""
+    """The sections of one message. What is decoded is decoded at each call.
 
-    __slots__ = ("data", "sections")
+    ``spans``: the fields of each section's MessageSection.
+    """
+
+    __slots__ = ("data", "spans")
 
     def __init__(self, data: Buffer) -> None:
         """Raises AmqpViolation for what is no message."""
         self.data = data
-        self.sections: list[MessageSection] = []
-        found, sized = self.sections, _SIZED.get
-        at, size, last = 0, len(data), 0
-        while at < size:
-            start = at
-            if at + 4 < size and data[at + 1] == 0x53 and not data[at]:
-                code = data[at + 2]
-                at += 3
+        self.spans: list[tuple[int, int, int, int]] = []
+        add, known = self.spans.append, _STARTS.get
+        start, size, last = 0, len(data), 0
+        while start < size:
+            # Nearly all have a descriptor in its short form, and a size of one byte or four; nothing else is looked at.
+            begins = known(_long_at(data, start)[0]) if start + 8 <= size else None
+            if begins is None:
+                code, at = _unusual_start(data, start)
+                width = 0
             else:
-                code, at = _code_of(data, at)
+                code, width = begins
+                at = start + 3
             if code <= last or last >= DATA:
                 _check_order(last, code)
-                if len(found) == SECTIONS_MAX:
+                if len(self.spans) == SECTIONS_MAX:
                     raise malformed(f"a message has more than {SECTIONS_MAX} sections")
-            short = sized(code << 8 | data[at]) if at < size else None
-            if short is None:
-                raise malformed(f"a section {code:#x} of a message has a value of a wrong type")
-            # Most have a size of one byte; nothing else is looked at here.
-            end = at + 2 + data[at + 1] if short and at + 1 < size else skip(data, at)
+            if width == 1:
+                end = at + 2 + data[at + 1]
+            else:
+                end = at + 5 + _long_at(data, at + 1)[0] if width else skip(data, at)
             if end > size:
                 raise malformed("a value goes on behind the end")
-            found.append(_new(MessageSection, (code, start, at, end)))
-            at, last = end, code
+            add((code, start, at, end))
+            start, last = end, code
+
+    @property
+    def sections(self) -> list[MessageSection]:
+        return [_new(MessageSection, span) for span in self.spans]
 
     def find(self, code: int) -> MessageSection | None:
-        for section in self.sections:
-            if section.code == code:
-                return section
+        for span in self.spans:
+            if span[0] == code:
+                return _new(MessageSection, span)
         return None
 
     @property
     def kept_from(self) -> int:
         """The offset of what passes as it came, behind header and delivery annotations."""
-        for section in self.sections:
-            if section.code > DELIVERY_ANNOTATIONS:
-                return section.start
+        for code, start, _, _ in self.spans:
+            if code > DELIVERY_ANNOTATIONS:
+                return start
         return len(self.data)
 
     @property
     def header(self) -> AmqpHeader | None:
-        if not self.sections or self.sections[0].code != HEADER:
+        """Those that came with the same bytes are one object, but for the rare ones."""
+        if not self.spans or self.spans[0][0] != HEADER:
             return None
-        section = self.sections[0]
-        data = bytes(self.data[section.start : section.end])
+        _, start, value, end = self.spans[0]
+        data = bytes(self.data[start:end])
         header = _headers.get(data)
         if header is None:
-            header = self._composite(section)
+            header = self._read(_read_header, value)
             if len(data) <= _HEADER_BYTES_MAX and len(_headers) < _HEADERS_MAX:
                 _headers[data] = header
         return header
 
     @property
     def properties(self) -> AmqpProperties | None:
-        found = self.find(PROPERTIES)
-        return None if found is None else self._composite(found)
+        for code, _, value, _ in self.spans:
+            if code == PROPERTIES:
+                return self.properties_at(value)
+        return None
+
+    def properties_at(self, value: int) -> AmqpProperties:
+        """The properties, whose section has its value there."""
+        properties: AmqpProperties = self._read(_read_properties, value)
+        return properties
 
     @property
     def delivery_annotations(self) -> dict[Any, Any]:
@@ -167,16 +206,16 @@ class MessageSections:
     @property
     def body_kind(self) -> int | None:
         """DATA, SEQUENCE or VALUE; None when the message has no body."""
-        for section in self.sections:
-            if DATA <= section.code <= VALUE:
-                return section.code
+        for code, _, _, _ in self.spans:
+            if DATA <= code <= VALUE:
+                return code
         return None
 
     @property
     def body(self) -> Any:
         """The value; of data all bytes, of sequences all items; None when the message has no body."""
         kind = self.body_kind
-        found = [decode(self.data, section.value)[0] for section in self.sections if section.code == kind]
+        found = [decode(self.data, value)[0] for code, _, value, _ in self.spans if code == kind]
         if kind == DATA:
             return found[0] if len(found) == 1 else b"".join(found)
         if kind == SEQUENCE:
@@ -191,13 +230,21 @@ class MessageSections:
             raise malformed("the body of a message is no value")
         return decode_composite(self.data, found.value)[0]
 
-    def _composite(self, section: MessageSection) -> Any:
-        return decode_composite(self.data, section.start)[0]
+    def _read(self, reader: Reader, at: int) -> Any:
+        try:
+            value, end = reader(self.data, at, NESTING_MAX)
+        except MALFORMED as error:
+            raise explained(error) from None
+        if end > len(self.data):
+            raise malformed("a value goes on behind the end")
+        return value
 
     def _map(self, code: int) -> dict[Any, Any]:
-        found = self.find(code)
-        value: dict[Any, Any] = {} if found is None else decode(self.data, found.value)[0]
-        return value
+        for found, _, at, _ in self.spans:
+            if found == code:
+                value: dict[Any, Any] = decode(self.data, at)[0]
+                return value
+        return {}
 
 
 def _check_order(last: int, code: int) -> None:
@@ -208,15 +255,17 @@ def _check_order(last: int, code: int) -> None:
         raise malformed("a message has bodies of two kinds")
 
 
-def _code_of(data: Buffer, at: int) -> tuple[int, int]:
-    """A descriptor in another than its short form, and where it ends."""
-    if data[at]:
+def _unusual_start(data: Buffer, start: int) -> tuple[int, int]:
+    """A section at the very end, or whose descriptor has another than its short form, and where its value begins."""
+    if data[start]:
         raise malformed("a message has something that is no section")
-    descriptor, end = decode(data, at + 1)
+    descriptor, at = decode(data, start + 1)
     code = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else descriptor if type(descriptor) is int else None
     if code is None:
         raise malformed(f"a message has a section {descriptor!r:.40}")
-    return code, end
+    if at >= len(data) or data[at] not in _CONSTRUCTORS.get(code, ()):
+        raise malformed(f"a section {code:#x} of a message has a value of a wrong type")
+    return code, at
 
 
 def header_section(header: AmqpHeader) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +103,30 @@ def test_descriptors_in_their_other_forms() -> None:
         assert MessageSections(data).body == "a"
     named = b"\0" + encode(Symbol("amqp:header:list")) + b"\x45"
     assert MessageSections(named).header == AmqpHeader()
+
+
+CONSTRUCTORS = {HEADER: 0x45, DELIVERY_ANNOTATIONS: 0xC1, MESSAGE_ANNOTATIONS: 0xD1, PROPERTIES: 0xC0}
+VALUES = {0x45: b"", 0xC0: b"\1\0", 0xC1: b"\1\0", 0xD1: b"\0\0\0\4\0\0\0\0"}
+
+
+@given(st.lists(st.sampled_from(sorted(CONSTRUCTORS)), unique=True).map(sorted), st.lists(st.booleans(), min_size=4))
+def test_sections_are_found_by_either_form_of_their_descriptors_and_at_the_very_end(
+    codes: list[int], short: list[bool]
+) -> None:
+    data, starts = b"", [0]
+    for code, is_short in zip(codes, short, strict=False):
+        constructor = CONSTRUCTORS[code]
+        front = bytes((0, 0x53, code)) if is_short else b"\0\x80" + code.to_bytes(8, "big")
+        data += front + bytes((constructor,)) + VALUES[constructor]
+        starts.append(len(data))
+    found = MessageSections(data)
+    assert [section.code for section in found.sections] == codes
+    assert [(section.start, section.end) for section in found.sections] == [*pairwise(starts)]
+    assert found.properties == (AmqpProperties() if PROPERTIES in codes else None)
+    assert found.message_annotations == {}
+    for cut in range(1, len(data) - starts[-2] if codes else 0):
+        with pytest.raises(AmqpViolation):
+            MessageSections(data[:-cut])
 
 
 @pytest.mark.parametrize(
