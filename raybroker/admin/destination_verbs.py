@@ -57,9 +57,10 @@ class DestinationVerbs:
     @verb(By.CLUSTER)
     def adopt_destination(self, /, type: Type, name: Name) -> None:
         """Put a destination in state ORPHANED into the cluster's record again, with its messages: one that was created
-        after the backup that was restored.
+        after the backup that was restored. A queue with copies is not listed before; its log has its attributes.
 
-        Raises IllegalStateError for one that is not orphaned; :meth:`destroy_destination` drops it instead.
+        Raises IllegalStateError for one that is not orphaned, or of whose copies no majority is at brokers that are up,
+        RequestTimeoutError where no copy leads in time: ask again. :meth:`destroy_destination` drops it instead.
         """
 
     @verb(By.CLUSTER)

@@ -31,7 +31,7 @@ from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
 from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.cluster.takeovers import StoreWatch
-from raybroker.broker.copies.copied_logs import CopiedLogs
+from raybroker.broker.copies.copied_logs import AgreedRecord, CopiedLogs
 from raybroker.broker.copies.copy_port import CopyMaker
 from raybroker.broker.copies.lost_leaders import LostLeaders
 from raybroker.broker.copies.member_moves import MemberMoves
@@ -138,7 +138,9 @@ class ClusterBroker:
         )
 
         now_ms = MeasuredTime(SystemClock()).now_ms
-        copies = CopiedLogs(local.name, agreed, self._propose, peers, maker, local.placement, now_ms)
+
+        record = AgreedRecord(agreed, lambda: clustering.member.durable.record, self._propose)
+        copies = CopiedLogs(local.name, record, peers, maker, local.placement, now_ms)
         moves = MemberMoves(local.placement, copies, brokers, self._propose, now_ms)
         placing = Placing(copies, brokers, agreed, self._propose)
         self._destinations = RecordedDestinations(

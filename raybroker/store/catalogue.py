@@ -36,7 +36,8 @@ class Catalogue:
     ``templates``: name → destination attributes.  ``properties``: changes made while the broker ran, see
     raybroker.config.live, and ``quotas``: name → attributes, and ``policies``: name → fields; hosts read these when
     they start.  ``copies``: log of which a copy is
-    kept → the secret that all its copies have, in hexadecimal digits, and the type and name of its destination.
+    kept → the secret that all its copies have, in hexadecimal digits, the type and name of its destination, and the id
+    of the record that had it last.
     """
 
     token: bytes

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Final, cast
 
-from raybroker.broker.copies.copied_logs import CopiedLogs
+from raybroker.broker.copies.copied_logs import AgreedRecord, CopiedLogs
 from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
@@ -174,7 +174,7 @@ class Maker:
         return f"host of {broker}"
 
     def kept(self) -> Mapping[str, KeptCopy]:
-        return {LOG: KeptCopy(SECRET, KEY)}
+        return {LOG: KeptCopy(SECRET, KEY, "r1")}
 
     async def keep(self, log: str, kept: KeptCopy | None) -> None:
         raise AssertionError("all is kept already")
@@ -301,7 +301,12 @@ class LeaderWorld:
         peers = _Peers(self, name)
         served = cast(Any, Served(self, name))
         logs = self.logs[name] = CopiedLogs(
-            name, lambda: self.record, self._propose, peers, self.maker_of(name), served, self.loop.now_ms
+            name,
+            AgreedRecord(lambda: self.record, lambda: "r1", self._propose),
+            peers,
+            self.maker_of(name),
+            served,
+            self.loop.now_ms,
         )
         return self.loop.create_task(logs.run())
 

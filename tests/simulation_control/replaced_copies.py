@@ -74,7 +74,7 @@ class ReplacingWorld(LeaderWorld):
     def begin(self, name: str) -> None:
         """A broker starts, with what is on its disk."""
         self.down.discard(name)
-        self.kept.setdefault(name, {LOG: KeptCopy(SECRET, KEY)} if name in KEEPING else {})
+        self.kept.setdefault(name, {LOG: KeptCopy(SECRET, KEY, "r1")} if name in KEEPING else {})
         if name in self.processes and self.processes[name].gone:
             self.processes[name] = Process(self, name, self.processes[name].disk)
         run = self.start_broker(name)

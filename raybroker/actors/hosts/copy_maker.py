@@ -83,7 +83,7 @@ class RayCopies:
         if kept is None:
             copies.pop(log, None)
         else:
-            copies[log] = [kept.secret.hex(), *kept.key]
+            copies[log] = [kept.secret.hex(), *kept.key, kept.record]
         if copies == before:
             return
         try:
@@ -148,6 +148,6 @@ def host_of(log: str) -> str:
 
 
 def _kept(row: Sequence[str]) -> KeptCopy:
-    secret, type_, name = row
+    secret, type_, name, *record = row
     key: Key = (check_destination_type(type_), name)
-    return KeptCopy(bytes.fromhex(secret), key)
+    return KeptCopy(bytes.fromhex(secret), key, *record)

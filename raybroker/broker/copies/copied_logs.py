@@ -4,7 +4,10 @@ It keeps the copies that the record gives it, looks at them several times a seco
 has one told to lead where none does, and serves a destination while the copy here leads its log.  A lost disk is made
 good: the copy that was on it goes from the set, and the empty one learns and gets its vote.
 
-Nothing is removed because it is absent: a copy goes from the disk when its destination was destroyed.
+Nothing is removed because it is absent: a copy goes from the disk when its destination was destroyed, or when another
+broker has its place, by the record that had it here.  A record that was restored may be older than what is stored: a
+copy that it places elsewhere joins the set until the others have everything, and one that it does not know stays, for
+whoever adopts it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raybroker.admin.copy_checks import figures_of, led_at
 from raybroker.broker.copies.completing import complete
@@ -26,6 +29,7 @@ from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.replicas.copy_takeover import AskCopies, CopyAction, LevelCopy, StartAt
 from raybroker.cluster.replicas.set_repair import pending
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions.kinds.table import COPIES
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotSupportedError
 from raybroker.model.naming.names import check_destination_type
 from raybroker.system.supervision import Supervisor
@@ -52,6 +56,8 @@ TAKEN_S: Final = 10.0
 TAKEN_LOOK_S: Final = 2.0
 """Until its new leader is told once more: copies have heard the old one no more by then."""
 FOR_GOOD_MS: Final = 1 << 62
+JOIN_S: Final = 5.0
+"""After how long a copy tries again to be in a record that was restored."""
 OPENED_S: Final = 120.0
 """How long a copy that was made for a new destination may be in no record."""
 END_OF: Final = "the end of the copy of "
@@ -64,6 +70,8 @@ OPEN: Final = "open_copy"
 FORGET: Final = "forget_copy"
 URGE: Final = "urge_leaders"
 NODE: Final = "node"
+SET_ASIDE: Final = "set_aside_copies"
+LED_ATTRIBUTES: Final = "led_attributes"
 SECRET: Final = "copy_secret"
 SHOWN: Final = ("copy", "voter", "index", "behind", "in_flight_bytes", "answered_ms_ago", "connected", "trouble")
 """What is shown of each copy, as in raybroker.copies.copy_status."""
@@ -71,22 +79,33 @@ SHOWN: Final = ("copy", "voter", "index", "behind", "in_flight_bytes", "answered
 log = logging.getLogger("raybroker.cluster")
 
 
+class AgreedRecord(NamedTuple):
+    """The configuration change record as the brokers agree on it.
+
+    state    what it says
+    id       another one once a record was restored; "" without a record
+    propose  changes it
+    """
+
+    state: Callable[[], RecordState]
+    id: Callable[[], str]
+    propose: Callable[[Change], Awaitable[None]]
+
+
 class CopiedLogs:
-    """``me``: this broker; ``agreed``: what the record says; ``propose`` changes it; ``now_ms`` goes on evenly."""
+    """``me``: this broker; ``now_ms`` goes on evenly."""
 
     def __init__(
         self,
         me: str,
-        agreed: Callable[[], RecordState],
-        propose: Callable[[Change], Awaitable[None]],
+        record: AgreedRecord,
         peers: RemotePeers,
         maker: CopyMaker | None,
         placement: Placement,
         now_ms: Callable[[], int],
     ) -> None:
         self._me = me
-        self._agreed = agreed
-        self._propose = propose
+        self._record = record
         self._peers = peers
         self._maker = maker
         self._placement = placement
@@ -119,24 +138,24 @@ class CopiedLogs:
 
     def placed(self, key: tuple[str, ...]) -> PlacedLog | None:
         """Return what the record says of a destination whose log has copies; None for any other one."""
-        row = self._agreed().copies.get(key)
+        row = self._record.state().copies.get(key)
         return None if row is None else PlacedLog.of_record(key, row)
 
     def placed_log(self, name: str) -> PlacedLog | None:
         """Do what :meth:`placed` does, by the name of the log."""
-        for key, row in self._agreed().copies.items():
+        for key, row in self._record.state().copies.items():
             if row["log"] == name:
                 return PlacedLog.of_record(key, row)
         return None
 
     def keeps_destroyed(self) -> bool:
         """Return whether a copy is here of what was destroyed: until it is removed, the record must say that it was."""
-        past = self._agreed().past
+        past = self._record.state().past
         return self._maker is not None and any(kept.key in past for kept in self._maker.kept().values())
 
     def moving(self) -> list[PlacedLog]:
         """Return the logs that members of a destination without copies move into: of this broker, or led here."""
-        found = [placed for key in self._agreed().copies if (placed := self.placed(key)) is not None]
+        found = [placed for key in self._record.state().copies if (placed := self.placed(key)) is not None]
         return [placed for placed in found if placed.sources and (self._me in placed.sources or self._leads(placed))]
 
     def _leads(self, placed: PlacedLog) -> bool:
@@ -176,12 +195,14 @@ class CopiedLogs:
                 log.exception("broker %s could not look at its copies", self._me)
 
     async def _look_at_logs(self, maker: CopyMaker) -> None:
-        wanted = {placed.log: placed for key in self._agreed().copies if (placed := self.placed(key))}
+        wanted = {placed.log: placed for key in self._record.state().copies if (placed := self.placed(key))}
         mine = {name: placed for name, placed in wanted.items() if self._me in placed.brokers}
         for name in [name for name in self._own if name not in mine]:
             self._leave(self._own.pop(name))
         for name, kept in list(maker.kept().items()):
-            if name not in mine and self._now_ms() >= self._apart.get(name, 0):
+            if name in mine and kept.record != self._record.id():
+                self._once(f"the note of {name}", maker.keep(name, kept._replace(record=self._record.id())))
+            elif name not in mine and self._now_ms() >= self._apart.get(name, 0):
                 self._once(END_OF + name, self._end_copy(maker, name, kept))
         for name, placed in mine.items():
             self._apart.pop(name, None)
@@ -262,7 +283,7 @@ class CopiedLogs:
                 self._once(f"the hand-over of {name}", self._hand_over(copy, heir, heirs_copy))
             else:
                 self._handing.pop(name, None)
-                self._once(f"the set of {name}", complete(copy, now_ms, self._propose))
+                self._once(f"the set of {name}", complete(copy, now_ms, self._record.propose))
         if copy.is_led and not copy.leads:
             self._once(f"the end of the leader of {name}", self._watch(copy))
         for action in copy.due(now_ms):
@@ -312,7 +333,7 @@ class CopiedLogs:
 
     async def _serve(self, copy: OwnCopy) -> None:
         maker, placed = self._maker, copy.placed
-        attributes = self._agreed().destinations.get(placed.key)
+        attributes = self._record.state().destinations.get(placed.key)
         if maker is None or attributes is None:
             return  # It is being made, or was destroyed.
         host = maker.host(copy.port)
@@ -326,7 +347,7 @@ class CopiedLogs:
         copy.host = host if placed.opened else None
 
     def _pauses(self, placed: PlacedLog) -> dict[str, int]:
-        return {which: int(str(until)) for which, until in self._agreed().pauses.get(placed.key, {}).items()}
+        return {which: int(str(until)) for which, until in self._record.state().pauses.get(placed.key, {}).items()}
 
     def _leave(self, copy: OwnCopy) -> None:
         """This broker does not serve it any more."""
@@ -370,7 +391,7 @@ class CopiedLogs:
 
     def drained_brokers(self) -> frozenset[str]:
         """Return the brokers that are drained, and lead nothing that another one can lead."""
-        return frozenset(name for what, name in self._agreed().drains if what == "broker")
+        return frozenset(name for what, name in self._record.state().drains if what == "broker")
 
     async def _hand_over(self, copy: OwnCopy, heir: str, heirs_copy: str) -> None:
         """Have another broker's copy lead; with that the process of the copy here ends, and its answer may be lost."""
@@ -530,7 +551,7 @@ class CopiedLogs:
 
     async def _learn_secret(self, maker: CopyMaker, placed: PlacedLog) -> None:
         """This broker's disk is new: ask the others what all copies have."""
-        await maker.keep(placed.log, KeptCopy(await self._ask_secret(placed), placed.key))
+        await maker.keep(placed.log, KeptCopy(await self._ask_secret(placed), placed.key, self._record.id()))
 
     async def secret_of(self, placed: PlacedLog) -> str:
         """Return what all copies of a log have, in hexadecimal digits; raises ConnectionLostError."""
@@ -549,15 +570,47 @@ class CopiedLogs:
         raise ConnectionLostError(f"no broker that has a copy of {placed.log} can be asked for it")
 
     async def _end_copy(self, maker: CopyMaker, name: str, kept: KeptCopy) -> None:
-        """The record does not have this log: its destination was destroyed, or an older record was restored."""
-        state = self._agreed()
-        if kept.key in state.past or kept.key in state.copies:  # The latter: it is elsewhere now, or was made anew.
+        """The record does not have this copy: its destination was destroyed, or an older record was restored."""
+        state, placed = self._record.state(), self.placed_log(name)
+        if kept.record != self._record.id() and placed is not None:
+            await self._join_again(maker, placed, kept)
+        elif kept.record == self._record.id() and (kept.key in state.past or kept.key in state.copies):
+            # The latter: it is elsewhere now, or was made anew.
             await maker.end_copy(name, remove=True)
             await maker.keep(name, None)
             log.info("the copy of %s (%s %s), which is not wanted here any more, was removed", name, *kept.key)
         else:
             self._apart[name] = FOR_GOOD_MS
-            log.warning("[B2208] the copy of %s (%s %s) is in no record, and stays on disk", name, *kept.key)
+            log.warning(
+                "[B2208] the copy of %s (%s %s) is in no record, and stays on disk: raybroker adopt dst -t q -n %s puts"
+                " it there",
+                name,
+                *kept.key,
+                kept.key[1],
+            )
+
+    async def _join_again(self, maker: CopyMaker, placed: PlacedLog, kept: KeptCopy) -> None:
+        """A restored record has the log at other brokers: it may be older than the set, in which this copy may be one
+        of a majority.  It goes as any copy whose place another one gets."""
+        try:
+            row = await (await maker.open(placed.log, kept.secret)).copy_row()
+            after = placed.after(
+                brokers=(*placed.brokers, self._me),
+                ids=(*placed.ids, str(row["copy"])),
+                leaving=(*placed.leaving, self._me),
+            )
+            await self._record.propose(Change(COPIES.change, placed.key, after.attributes()))
+        except BrokerError as error:
+            self._apart[placed.log] = self._now_ms() + int(JOIN_S * 1000)
+            log.info("the copy of %s at broker %s is not in the restored record yet: %s", placed.log, self._me, error)
+        else:
+            log.warning(
+                "[B2217] the copy of %s (%s %s), which a restored record has at brokers %s, is one of them again until"
+                " those have everything",
+                placed.log,
+                *placed.key,
+                ", ".join(placed.brokers),
+            )
 
     # ---- what other brokers ask
 
@@ -572,6 +625,8 @@ class CopiedLogs:
             FORGET: self.forget_copy,
             URGE: self.urge_leaders,
             NODE: self.node,
+            SET_ASIDE: self.set_aside,
+            LED_ATTRIBUTES: self.led_attributes,
         }
 
     async def node(self) -> str:
@@ -621,9 +676,24 @@ class CopiedLogs:
         self._apart[log] = self._now_ms() + int(OPENED_S * 1000)
         if (ending := self._working.get(END_OF + log)) is not None:  # One that was here before goes first.
             await asyncio.wait({ending}, timeout=OPENED_S)
-        await maker.keep(log, KeptCopy(bytes.fromhex(secret), (check_destination_type(type), name)))
+        await maker.keep(log, KeptCopy(bytes.fromhex(secret), (check_destination_type(type), name), self._record.id()))
         row = await (await maker.open(log, bytes.fromhex(secret))).copy_row()
         return str(row["copy"])
+
+    async def set_aside(self, type: str, name: str) -> dict[str, Row]:
+        """Log → the row of this broker's copy, of the logs of a destination that are in no record."""
+        found: dict[str, Row] = {}
+        maker, key = self._maker, (check_destination_type(type), name)
+        for log, kept in {} if maker is None else dict(maker.kept()).items():
+            if kept.key == key and self.placed_log(log) is None and maker is not None:
+                found[log] = await (await maker.open(log, kept.secret)).copy_row()
+        return found
+
+    async def led_attributes(self, log: str) -> Row:
+        """Return the attributes of a destination as its log has them, which is led here."""
+        placed, host = self.led_host(log)
+        rows = await host.destinations.destination_rows()
+        return next(dict(row["traits"]) for row in rows if (row["type"], row["name"]) == placed.key)
 
     async def forget_copy(self, log: str) -> None:
         """A log that was about to be will not be."""

@@ -12,10 +12,17 @@ Address = tuple[str, int]
 
 
 class KeptCopy(NamedTuple):
-    """What a broker notes of a copy that it keeps: what all copies of the log have, and the destination."""
+    """What a broker notes of a copy that it keeps.
+
+    secret  what all copies of the log have
+    key     the destination
+    record  the configuration change record that had the copy here last: one that was restored may not know of it, and
+            that is no reason to remove it; "" where that is not known
+    """
 
     secret: bytes
     key: Key
+    record: str = ""
 
 
 class CopyPort(Protocol):

@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from raybroker.broker.cluster.broker_calls import BrokerCalls
-from raybroker.broker.copies.copied_logs import COPIES_OF, FORGET, NODE, OPEN, CopiedLogs
+from raybroker.broker.copies.copied_logs import (
+    COPIES_OF,
+    FORGET,
+    LED_ATTRIBUTES,
+    NODE,
+    OPEN,
+    SET_ASIDE,
+    CopiedLogs,
+)
 from raybroker.broker.copies.member_moves import refuse_unmovable
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
@@ -286,6 +294,69 @@ class Placing:
                     f"{key[0]} {key[1]!r} takes the dead messages of {' '.join(other)}, which has {copies} copies, and"
                     f" cannot have {replicas}: change that one first"
                 )
+
+    # ---- what a restored record does not know
+
+    async def adopt(self, key: Key) -> None:
+        """Put a log into the record that is in none, with its destination as the log has it.
+
+        Raises IllegalStateError where no majority of its copies is at brokers that are up, RequestTimeoutError when it
+        is not led in time: it may be asked for again.
+        """
+        async with self._alone:
+            if key not in self._agreed().copies:
+                await self._propose(Change(COPIES.make, key, (await self._set_aside(key)).attributes()))
+            placed = self._placed(key)
+            await self._propose(Change(DESTINATION.make, key, await self._led_attributes(placed)))
+        await self._until_served(placed)
+
+    async def _set_aside(self, key: Key) -> PlacedLog:
+        """Return where the copies are of the log of a destination that is in no record; of several logs the newest."""
+        names = self._brokers.live()
+        args = {"type": key[0], "name": key[1]}
+        answers = await asyncio.gather(
+            *(self._brokers.ask_at(name, SET_ASIDE, args, OPEN_S) for name in names), return_exceptions=True
+        )
+        logs: dict[str, dict[str, Row]] = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, BrokerError):
+                raise answer
+            for log_, row in answer.items() if isinstance(answer, dict) else ():
+                logs.setdefault(log_, {})[name] = row
+        if not logs:
+            raise InvalidDestinationError(
+                f"{key[0]} {key[1]!r} does not exist, and no broker that is up keeps a copy of it that is in no record"
+            )
+        ends = {log_: max(tuple(row["end"]) for row in rows.values()) for log_, rows in logs.items()}
+        chosen = max(logs, key=lambda log_: ends[log_])
+        rows = logs[chosen]
+        newest = max(rows.values(), key=lambda row: tuple(row["end"]))
+        brokers = {str(row["copy"]): name for name, row in rows.items()}
+        voters = [str(copy) for copy in newest["voters"]]
+        there = [copy for copy in voters if copy in brokers]
+        if len(there) <= len(voters) // 2:
+            raise IllegalStateError(
+                f"{key[0]} {key[1]!r} has {len(voters)} copies, and {len(there)} of them at brokers that are up, which"
+                f" is no majority ({', '.join(brokers[copy] for copy in there)}): start the others"
+            )
+        ids = tuple(there)
+        return PlacedLog(key, chosen, tuple(brokers[copy] for copy in ids), ids, int(newest["required"]))
+
+    async def _led_attributes(self, placed: PlacedLog) -> Row:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + LED_S
+        while True:
+            try:
+                leader = await self._logs.leader_of(placed)
+                attributes: Row = await self._brokers.ask_at(leader, LED_ATTRIBUTES, {"log": placed.log}, NODE_S)
+            except BrokerError as error:
+                if loop.time() > until_s:
+                    raise RequestTimeoutError(
+                        f"{placed.key[0]} {placed.key[1]!r} is not led yet: {error}; adopt it again"
+                    ) from None
+                await asyncio.sleep(LED_LOOK_S)
+            else:
+                return attributes
 
     # ---- brokers that are gone for good
 

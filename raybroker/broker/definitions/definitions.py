@@ -148,13 +148,20 @@ class RecordedDestinations:
                 )
 
     async def adopt_destination(self, type: str, name: str) -> None:
-        """Put an orphaned destination into the record, with its messages and durable subscriptions.
+        """Put an orphaned destination into the record, with its messages and durable subscriptions, or one whose log
+        has copies that are in no record.
 
         Raises IllegalStateError for one that is not orphaned. Where its attributes differ, those of the coordinator
         hold.
         """
         key: Key = (check_destination_type(type), name)
-        found = await self._all.everywhere("query_destination", {"type": key[0], "name": name})
+        try:
+            found = await self._all.everywhere("query_destination", {"type": key[0], "name": name})
+        except InvalidDestinationError:
+            if self.recorded(key) is not None:
+                raise
+            await self.placing.adopt(key)
+            return
         rows = {broker: row for broker, row in found if row["state"] == ORPHANED}
         if not rows:
             raise IllegalStateError(f"{key[0]} {name!r} is not orphaned: the configuration change record has it")

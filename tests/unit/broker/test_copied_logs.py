@@ -10,7 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, cast
 
-from raybroker.broker.copies.copied_logs import CopiedLogs
+from raybroker.broker.copies.copied_logs import AgreedRecord, CopiedLogs
 from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
 from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.broker.copies.placed_log import PlacedLog
@@ -132,6 +132,7 @@ class Brokers:
         self.folder = folder
         self.names = names
         self.record = RecordState()
+        self.record_id = "r1"
         self.makers = {name: Maker(folder, name) for name in names}
         self.served = {name: Served() for name in names}
         self.logs: dict[str, CopiedLogs] = {}
@@ -142,14 +143,23 @@ class Brokers:
     def start(self, name: str) -> None:
         logs = self.logs[name] = CopiedLogs(
             name,
-            lambda: self.record,
-            self.propose,
+            AgreedRecord(lambda: self.record, lambda: self.record_id, self.propose),
             self,
             self.makers[name],
             cast(Any, self.served[name]),
             lambda: time.monotonic_ns() // 1_000_000,
         )
         self._runs[name] = asyncio.get_running_loop().create_task(logs.run())
+
+    async def restart(self) -> None:
+        """All brokers stop, and start with their disks."""
+        for name in self.names:
+            self._runs.pop(name).cancel()
+            await self.makers[name].end_copy(LOG, remove=False)
+            self.served[name] = Served()
+        self.logs.clear()
+        for name in self.names:
+            self.start(name)
 
     async def lose(self, name: str) -> None:
         """Its machine is gone, with its disk."""

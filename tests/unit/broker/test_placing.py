@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,8 +14,8 @@ from raybroker.broker.copies.lost_leaders import LostLeaders
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.copies.placing import Placing
 from raybroker.cluster.change_record import Change, RecordState
-from raybroker.errors import ConfigError, IllegalStateError, NotSupportedError
-from tests.unit.broker.test_copied_logs import KEY, LOG, NAMES, Brokers
+from raybroker.errors import ConfigError, IllegalStateError, InvalidDestinationError, NotSupportedError
+from tests.unit.broker.test_copied_logs import KEY, LOG, NAMES, Brokers, Maker
 
 FIVE = (*NAMES, "b4", "b5")
 PLACED = PlacedLog(KEY, LOG, NAMES, ("c1", "c2", "c3"))
@@ -46,6 +47,11 @@ def placing_of(brokers: Brokers) -> Placing:
     return Placing(brokers.logs["b1"], calls, lambda: brokers.record, brokers.propose)
 
 
+def on_disk(folder: Path) -> set[str]:
+    """Return the brokers that have a copy."""
+    return {path.parent.name for path in folder.glob("*/copy.head")}
+
+
 def attributes(replicas: int, min_in_sync: int = 0) -> dict[str, Any]:
     return {"replicas": replicas, "minInSync": min_in_sync, "useDMQ": False}
 
@@ -65,9 +71,6 @@ async def story(folder: Path) -> None:
         found = placed()
         return sorted(found.brokers) == sorted(names) and all(found.ids) and voters() == set(names)
 
-    def on_disk() -> set[str]:
-        return {path.parent.name for path in folder.glob("*/copy.head")}
-
     try:
         await brokers.make()
         await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
@@ -82,11 +85,11 @@ async def story(folder: Path) -> None:
         await brokers.until(lambda: brokers.logs["b1"].replication_row(KEY)["min_in_sync"] == 4, "four have to have it")
         await placing.change(KEY, attributes(3))
         await brokers.until(lambda: settled(*NAMES), "two of them have gone")
-        await brokers.until(lambda: on_disk() == set(NAMES), "and what they had")
+        await brokers.until(lambda: on_disk(folder) == set(NAMES), "and what they had")
         found = await placing.replace_replica(*KEY, "b3", "b5")
         assert found["to"] == "b5"
         await brokers.until(lambda: settled("b1", "b2", "b5"), "another broker has the third copy")
-        await brokers.until(lambda: on_disk() == {"b1", "b2", "b5"}, "b3 has none any more")
+        await brokers.until(lambda: on_disk(folder) == {"b1", "b2", "b5"}, "b3 has none any more")
         await placing.change(KEY, attributes(1))
         await brokers.until(lambda: settled("b1"), "one is left")
         assert brokers.serving() == ["b1"]
@@ -201,3 +204,82 @@ def test_a_change_of_copies_that_was_made_of_an_older_one_is_refused() -> None:
     with pytest.raises(IllegalStateError, match="it was changed meanwhile, and is at version 1; try again"):
         record.make(Change("move_copies", KEY, PLACED.after(ids=("c1", "c2", "c9")).attributes()))
     assert PlacedLog.of_record(KEY, record.copies[KEY]).staying == ("b1", "b2")
+
+
+async def older_record(folder: Path) -> None:
+    brokers = Brokers(folder, FIVE)
+    placing = placing_of(brokers)
+
+    def settled(*names: str) -> bool:
+        placed = PlacedLog.of_record(KEY, brokers.record.copies[KEY])
+        row = next((row for logs in brokers.logs.values() for row in logs.replication_rows().values()), {})
+        voters = sorted(one["broker"] for one in row.get("copies", ()) if one["voter"])
+        return sorted(placed.brokers) == sorted(names) == voters and not placed.leaving
+
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        saved = brokers.record.copy()
+        for old, new in (("b2", "b4"), ("b3", "b5")):
+            await placing.replace_replica(*KEY, old, new)
+            await brokers.until(lambda old=old: old not in on_disk(folder), f"{new} has the copy of {old}")  # type: ignore[misc]
+        await brokers.until(lambda: settled("b1", "b4", "b5"), "nothing is left to be done")
+        index = brokers.logs["b1"].replication_row(KEY)["index"]
+        brokers.record, brokers.record_id = saved, "r2"
+        await brokers.restart()
+        await brokers.until(lambda: settled(*NAMES), "it is where the record says")
+        await brokers.until(lambda: len(brokers.serving()) == 1, "and is served")
+        (leader,) = brokers.serving()
+        assert brokers.logs[leader].replication_row(KEY)["index"] > index, "by the same log"
+        await brokers.until(lambda: on_disk(folder) == set(NAMES), "the other copies have gone")
+    finally:
+        await brokers.close()
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_a_restored_record_that_is_older_than_the_set_loses_nothing(tmp_path: Path) -> None:
+    asyncio.run(older_record(tmp_path))
+
+
+async def unknown_log(folder: Path) -> None:
+    brokers = Brokers(folder)
+    try:
+        await brokers.make()
+        await brokers.until(lambda: brokers.serving() == ["b1"], "it is served")
+        await asyncio.sleep(0.2)  # All brokers have noted by now which record they have.
+        brokers.record, brokers.record_id = RecordState(), "r2"
+        brokers.record.apply(Change("create_destination", KEY, {"replicas": 3}))
+        brokers.record.apply(Change("destroy_destination", KEY))  # One of this name that was there before.
+        await brokers.restart()
+        placing = placing_of(brokers)
+        await asyncio.sleep(0.5)
+        assert on_disk(folder) == set(NAMES), "nothing is removed for that"
+        assert brokers.serving() == []
+        with pytest.raises(InvalidDestinationError, match="queue 'other' does not exist, and no broker"):
+            await placing.adopt(("queue", "other"))
+        live = brokers.logs
+        brokers.logs = {"b1": live["b1"]}
+        with pytest.raises(
+            IllegalStateError, match=r"has 3 copies, and 1 of them .*no majority \(b1\): start the others"
+        ):
+            await placing.adopt(KEY)
+        brokers.logs = live
+        await placing.adopt(KEY)
+        assert brokers.record.destinations[KEY] == {"replicas": 3, "maxNumMsgs": 7}, "as the log has it"
+        assert len(brokers.serving()) == 1
+        placed = PlacedLog.of_record(KEY, brokers.record.copies[KEY])
+        assert (placed.log, sorted(placed.brokers)) == (LOG, list(NAMES))
+    finally:
+        await brokers.close()
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_a_log_that_a_restored_record_does_not_know_stays_and_is_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rows() -> list[dict[str, Any]]:
+        return [{"type": KEY[0], "name": KEY[1], "traits": {"replicas": 3, "maxNumMsgs": 7}}]
+
+    host = SimpleNamespace(destinations=SimpleNamespace(destination_rows=rows))
+    monkeypatch.setattr(Maker, "host", lambda maker, copy: host)
+    asyncio.run(unknown_log(tmp_path))
