@@ -50,6 +50,15 @@ class BrokerCalls:
         rows, up = self._membership.broker_rows(), self.live()
         return {row.name: _ABSENT.get(row.state, "it is down") for row in rows if row.name not in up}
 
+    def awaited(self) -> list[str]:
+        """Brokers that have not been heard since this one started, or take no clients yet: they may be about to."""
+        new = BrokerState.JOINING
+        return [
+            row.name
+            for row in self._membership.broker_rows()
+            if row.name != self.name and (row.state is new or not (row.incarnation or row.state is BrokerState.LEFT))
+        ]
+
     def silent_since_ms(self, broker: str) -> int:
         """Return when a broker that is not up was last heard, as milliseconds since 1970; 0: never, or it is up."""
         row = next((row for row in self._membership.broker_rows() if row.name == broker), None)

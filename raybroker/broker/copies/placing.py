@@ -44,6 +44,8 @@ from raybroker.system import entropy
 WORD_BYTES: Final = 6
 NODE_S: Final = 5.0
 """How long a broker may take to say where it is."""
+SEEN_S: Final = 10.0
+"""How long brokers are waited for that this one does not see yet, where there are too few for all copies."""
 OPEN_S: Final = 120.0
 """How long a copy may take to be made; on a busy machine a process of Ray takes half a minute."""
 LED_S: Final = 30.0
@@ -131,8 +133,28 @@ class Placing:
 
     async def _place(self, key: Key, attributes: Row) -> PlacedLog:
         me = self._brokers.name
-        peers = peers_of(me, int(attributes["replicas"]), await self._nodes())
+        peers = await self._peers(int(attributes["replicas"]))
         return PlacedLog(key, f"{me}/r{entropy.token(WORD_BYTES).hex()}", (me, *peers), (), attributes["minInSync"])
+
+    async def _peers(self, replicas: int) -> tuple[str, ...]:
+        """Choose the brokers that keep the other copies; raises ConfigError where there are not enough. Brokers that
+        have just started do not see each other yet: they are waited for."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + SEEN_S
+        while True:
+            nodes = await self._nodes()
+            try:
+                return peers_of(self._brokers.name, replicas, nodes)
+            except ConfigError as error:
+                awaited = [*self._brokers.awaited(), *(name for name in self._brokers.live() if name not in nodes)]
+                if not awaited:
+                    raise
+                if loop.time() >= until_s:
+                    raise ConfigError(
+                        f"{error}. Brokers {', '.join(awaited)} have not said yet where they are: start them, or ask"
+                        " again"
+                    ) from None
+            await asyncio.sleep(LED_LOOK_S)
 
     async def _nodes(self) -> dict[str, str]:
         """Broker → node, of those that are up and say it."""

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from raybroker.broker.copies import copied_logs
+from raybroker.broker.copies import placing as placing_
 from raybroker.broker.copies.lost_leaders import LostLeaders
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.copies.placing import Placing
@@ -34,16 +35,20 @@ class Calls:
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
+        self.unseen: list[str] = []
 
     def live(self) -> list[str]:
-        return list(self._brokers.logs)
+        return [name for name in self._brokers.logs if name not in self.unseen]
+
+    def awaited(self) -> list[str]:
+        return self.unseen
 
     async def ask_at(self, broker: str, method: str, args: dict[str, Any], timeout_s: float) -> Any:
         return await self._brokers.call_broker(broker, method, args, timeout_s=timeout_s)
 
 
-def placing_of(brokers: Brokers) -> Placing:
-    calls = cast(Any, Calls(brokers))
+def placing_of(brokers: Brokers, calls: Any = None) -> Placing:
+    calls = calls or Calls(brokers)
     return Placing(brokers.logs["b1"], calls, lambda: brokers.record, brokers.propose)
 
 
@@ -283,3 +288,26 @@ def test_a_log_that_a_restored_record_does_not_know_stays_and_is_adopted(
     host = SimpleNamespace(destinations=SimpleNamespace(destination_rows=rows))
     monkeypatch.setattr(Maker, "host", lambda maker, copy: host)
     asyncio.run(unknown_log(tmp_path))
+
+
+async def seen_late(folder: Path) -> None:
+    brokers = Brokers(folder)
+    calls = Calls(brokers)
+    placing, loop = placing_of(brokers, calls), asyncio.get_running_loop()
+    try:
+        calls.unseen = ["b2", "b3"]
+        with pytest.raises(ConfigError, match=r"3 copies .*\. Brokers b2, b3 have not said yet where they are: start"):
+            await placing.create(KEY, attributes(3))
+        loop.call_later(0.3, calls.unseen.clear)
+        await placing.create(KEY, attributes(3))
+        assert brokers.record.copies[KEY]["brokers"] == list(NAMES)
+        with pytest.raises(ConfigError, match=r"there are 3 that can be used \(b1, b2, b3\): [^.]*$"):
+            await placing.create(("queue", "more"), attributes(5))  # Nobody is awaited.
+    finally:
+        await brokers.close()
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_brokers_that_are_not_seen_yet_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing_, "SEEN_S", 1.0)
+    asyncio.run(seen_late(tmp_path))
