@@ -266,7 +266,7 @@ class HostService(HostPort):
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
                 release=self.service.turn.release,
-                behind=loop.call_soon,
+                behind=self.service.turn.behind,
                 copies=self._storage.copies,
             )
             clock = self.host.clock

@@ -144,8 +144,8 @@ class NativeConnection:
         if self._session is None:
             self._session = service.open_session(self)
         session, turn = self._session, service.turn
-        alone = turn.latest is self and count == 1
-        turn.latest, turn.under_way, turn.handling = self, True, True
+        alone = turn.latest is self.link and count == 1
+        turn.latest, turn.under_way, turn.handling = self.link, True, True
         coming = iter(frames)
         try:
             for frame in coming:
@@ -603,7 +603,7 @@ class NativeService:
         self.connections.discard(connection)
         self.unfinished.ends(connection)
         self.held.discard(connection)
-        if self.turn.latest is connection:
+        if self.turn.latest is connection.link:
             self.turn.latest = None
 
     def measure(self) -> None:

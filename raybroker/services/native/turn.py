@@ -14,6 +14,7 @@ from typing import Final
 from raybroker.engine.ports import Committer
 from raybroker.services.native.spinning import LoopSpin
 from raybroker.services.native.tracing import SendTraces
+from raybroker.transport.link import Link
 
 ALONE_BYTES_MAX: Final = 32 << 10
 """A lone sender's commit of more bytes waits until the loop has looked for more: there may be more of them."""
@@ -24,7 +25,7 @@ class Turn:
 
     under_way   somebody calls :meth:`finish_frames`, or :meth:`flush`, when the turn is over
     handling    frames are being handled: :meth:`finish_frames` is still to do what is put off
-    latest      whose frames came last
+    latest      the link whose frames came last
     confirming  write the confirmations of connections that have some; each adds its own once during a turn
     later       what is to be done at the end of the turn
     committer   of the host, once that has started
@@ -36,7 +37,7 @@ class Turn:
 
     def __init__(self) -> None:
         self.under_way = self.handling = False
-        self.latest: object = None
+        self.latest: Link | None = None
         self.confirming: list[Callable[[], object]] = []
         self.later: list[Callable[[], object]] = []
         self.committer: Committer | None = None
@@ -72,6 +73,17 @@ class Turn:
             self.later.append(action)
         else:
             asyncio.get_running_loop().call_soon(action)
+
+    def behind(self, action: Callable[[], object]) -> None:
+        """Call ``action`` when what is confirmed now has left: for a committer.
+
+        A client on this loop is told in the next turn, and what it writes to its own client then leaves at its end.
+        """
+        loop = asyncio.get_running_loop()
+        if self.latest is not None and not self.latest.has_socket:
+            loop.call_soon(loop.call_soon, action)
+        else:
+            loop.call_soon(action)
 
     def release(self, group: Sequence[Callable[[], None]]) -> None:
         """Tell those who wait for one commit, in order."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from raybroker.services.native.turn import ALONE_BYTES_MAX, Turn
 
@@ -58,6 +60,23 @@ def test_a_commit_waits_for_others_and_for_more_of_a_lot() -> None:
 
     for case in (others, a_lot, outside):
         assert in_a_loop(case) == ["|", "commit"]
+
+
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_what_nobody_waits_for_comes_behind_what_a_client_makes_of_its_confirmation(has_socket: bool) -> None:
+    async def case(turn: Turn, seen: list[str]) -> None:
+        loop, link = asyncio.get_running_loop(), SimpleNamespace(has_socket=has_socket)
+        turn.latest = cast(Any, link)
+        turn.under_way = turn.handling = True
+
+        def commit() -> None:
+            turn.behind(lambda: seen.append("noted"))
+            turn.confirming.append(lambda: loop.call_soon(seen.append, "told"))
+
+        turn.soon(commit)
+        turn.finish_frames(alone=True)
+
+    assert in_a_loop(case) == (["|", "noted", "told"] if has_socket else ["|", "told", "|", "noted"])
 
 
 def test_confirmations_of_one_commit_are_written_after_all_of_it() -> None:
