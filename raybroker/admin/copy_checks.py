@@ -139,6 +139,14 @@ def of_brokers(placed: Mapping[str, Sequence[str]], told: Mapping[str, Mapping[s
     return found
 
 
+def drain_figures(heirs: Sequence[str], *, drained: bool) -> dict[str, Any]:
+    """What metrics of a broker say of its drain. ``heirs``: of each log that it leads, who leads it next, "" where
+    nobody can."""
+    stuck = sum(not heir for heir in heirs)
+    left = {"handing_over": len(heirs) - stuck, "stuck": stuck}
+    return {"drained": int(drained), "drained_logs": left if drained else dict.fromkeys(left, 0)}
+
+
 def figures_of(me: str, shown: Sequence[Mapping[str, Any]], changes: int) -> dict[str, Any]:
     """What metrics of a broker say of the copies that it keeps. ``shown``: of each, as query_destination has it;
     ``changes``: how often it saw another leader than before."""

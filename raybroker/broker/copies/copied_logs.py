@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from raybroker.admin.copy_checks import figures_of, led_at
+from raybroker.admin.copy_checks import drain_figures, figures_of, led_at
 from raybroker.broker.copies.completing import complete
 from raybroker.broker.copies.copy_port import CopyMaker, KeptCopy
 from raybroker.broker.copies.own_copy import OwnCopy, held_copies
@@ -537,7 +537,11 @@ class CopiedLogs:
     def figures(self) -> Row:
         """Return what metrics say of the copies that are kept here."""
         shown = [self.replication_row(copy.placed.key) for copy in self._own.values()]
-        return figures_of(self._me, shown, sum(self.changes.values()))
+        heirs = [self._heir_of(copy) for copy in self._own.values() if copy.leads]
+        return {
+            **figures_of(self._me, shown, sum(self.changes.values())),
+            **drain_figures(heirs, drained=self._me in self.drained_brokers()),
+        }
 
     def lost(self, silent_ms: int) -> list[tuple[PlacedLog, str]]:
         """Return, of the logs that are led here, the brokers whose copies have not answered for so long."""

@@ -9,6 +9,7 @@ import pytest
 from raybroker.admin.checks import Grade
 from raybroker.admin.copy_checks import (
     BEHIND_MAX,
+    drain_figures,
     figures_of,
     figures_of_log,
     is_short,
@@ -88,6 +89,20 @@ def test_figures_count_what_is_led_here() -> None:
         "leader_changes_total": 4,
     }
     assert figures_of("b1", [], 0)["copied_logs"] == {"led": 0, "followed": 0, "leaderless": 0}
+
+
+@pytest.mark.parametrize(
+    ("heirs", "drained", "left"),
+    [
+        (["b2", "", "b3"], True, {"handing_over": 2, "stuck": 1}),
+        ([], True, {"handing_over": 0, "stuck": 0}),
+        (["b2", ""], False, {"handing_over": 0, "stuck": 0}),
+    ],
+)
+def test_figures_say_what_a_drained_broker_leads_still(
+    heirs: list[str], *, drained: bool, left: dict[str, int]
+) -> None:
+    assert drain_figures(heirs, drained=drained) == {"drained": int(drained), "drained_logs": left}
 
 
 def at(broker: str, index: int, answered_ms_ago: int = 10, **other: Any) -> dict[str, Any]:

@@ -253,6 +253,8 @@ async def drained(folder: Path) -> None:
         await asyncio.sleep(0.3)
         assert brokers.serving() == ["b3"], "there is nobody to hand it over to"
         assert (await brokers.logs["b3"].copy_rows())[LOG]["heir"] == ""
+        left = [brokers.logs[name].figures()["drained_logs"] for name in ("b1", "b3")]
+        assert left == [{"handing_over": 0, "stuck": 0}, {"handing_over": 0, "stuck": 1}]
         await brokers.propose(Change("end_drain", ("broker", "b2")))
         await brokers.until(lambda: brokers.serving() == ["b2"], "who may serve again does")
     finally:
