@@ -11,9 +11,8 @@ After a store error the host *fails stop*: no further effect is released, every 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.pool_share import PoolShare
@@ -96,8 +95,7 @@ WRITTEN_EVERY_MS: Final = 10_000
 """A clock that is set again and again makes the host write its whole state no more often than that."""
 
 
-@dataclass(frozen=True)
-class HostIdentity:
+class HostIdentity(NamedTuple):
     """Which host it is.
 
     incarnation  grows with every start over the same store
@@ -110,8 +108,7 @@ class HostIdentity:
     broker: str = ""
 
 
-@dataclass(frozen=True)
-class BodyPlaces:
+class BodyPlaces(NamedTuple):
     """The places of bodies.
 
     memory  what is protected by memory levels; None: nothing is
@@ -128,8 +125,7 @@ class BodyPlaces:
     given: TakeBody | None = None
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """Whoever runs a host, as the host calls it.
 
     idle      takes (type, name) of a destination that is over: auto-created and unused, or temporary and left
@@ -154,6 +150,11 @@ class Surroundings:
     may_dispatch: Callable[[], bool] | None = None
 
 
+FIRST_LIFE: Final = HostIdentity()
+IN_MEMORY: Final = BodyPlaces()
+NOBODY: Final = Surroundings()
+
+
 class Host:
     """See the module. ``codec``: what is in blocks."""
 
@@ -164,9 +165,9 @@ class Host:
         config: ConfigView,
         *,
         codec: Codec,
-        identity: HostIdentity = HostIdentity(),
-        places: BodyPlaces = BodyPlaces(),
-        surroundings: Surroundings = Surroundings(),
+        identity: HostIdentity = FIRST_LIFE,
+        places: BodyPlaces = IN_MEMORY,
+        surroundings: Surroundings = NOBODY,
     ) -> None:
         self.store = store
         self.clock = clock

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.logs.files import RollingFile
-from raybroker.logs.lines import moment
+if TYPE_CHECKING:
+    from raybroker.logs.files import RollingFile
 
 EVENTS: Final = ("start", "stop", "login", "lockout", "denied", "admin", "closed")
 OK: Final = "ok"
@@ -48,6 +48,12 @@ READING: Final = ("list_", "query_", "browse_", "export_", "metrics", "why", "ba
 """How verbs begin that change nothing."""
 
 
+def _file(path: Path, bytes_max: int) -> RollingFile:
+    from raybroker.logs.files import RollingFile  # A loopback writes no audit.
+
+    return RollingFile(path, lambda: (bytes_max, -1))
+
+
 class Audit:
     """``path``: None writes nothing; ``now_s``: seconds since 1970; ``bytes_max``: of the file, which then becomes an
     archive; ``source``: fields of every line, such as broker and host."""
@@ -59,7 +65,7 @@ class Audit:
         self.bytes_max = bytes_max
         self._source = dict(source)
         self._now_s = now_s
-        self._file = RollingFile(path, lambda: (bytes_max, -1)) if path is not None else None
+        self._file = _file(path, bytes_max) if path is not None else None
         self._second = 0
         self._refusals = 0
 
@@ -105,6 +111,8 @@ class Audit:
 
     def _write(self, now_s: float, event: str, result: str, fields: Mapping[str, str]) -> None:
         import orjson
+
+        from raybroker.logs.lines import moment
 
         assert self._file is not None
         row = {

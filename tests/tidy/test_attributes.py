@@ -32,7 +32,6 @@ TABLE: dict[str, int] = {
     "raybroker.engine.sessions.attachments.Attachment": 16,
     "raybroker.hosting.host_service.HostService": 19,
     "raybroker.model.blocks.block.Block": 19,  # the columns of a block
-    "raybroker.model.settings.setting.Setting": 16,  # a declaration
     "raybroker.model.settings.settings.DestinationAttributes": 67,  # a row, with a field for each attribute
     "raybroker.services.listening.connection_services.ConnectionServices": 23,
     "raybroker.services.listening.listener.ServiceListener": 21,

@@ -6,7 +6,7 @@ Inside Ray the broker actor answers; in the loopback, the broker object of the p
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.transport.link import Link
@@ -18,8 +18,7 @@ Dial = Callable[[Callable[[], Link]], Awaitable[object]]
 """Connects the link that the factory makes; raises OSError when nobody listens."""
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationPlace:
+class DestinationPlace(NamedTuple):
     """The place of a destination: ``key`` names the host (one connection to it is enough), ``dial`` reaches it,
     ``token`` authenticates the client.
 
@@ -31,7 +30,7 @@ class DestinationPlace:
     token: bytes
     dial: Dial
     broker: str = ""
-    traits: Mapping[str, Any] = field(default_factory=dict)
+    traits: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def member(self) -> str:

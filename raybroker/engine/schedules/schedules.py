@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
@@ -32,7 +32,6 @@ from raybroker.engine.path.overrides import overridden
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.path.wakeups import AGAIN_MS, Wakeups
 from raybroker.engine.schedules import schedule_log
-from raybroker.engine.schedules.recurrence import Recurrence, recurrence
 from raybroker.engine.schedules.schedule_log import ScheduleLog, ScheduleRow
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.record import LogEntry
@@ -47,6 +46,9 @@ from raybroker.model.errors import (
     StoreError,
 )
 
+if TYPE_CHECKING:
+    from raybroker.engine.schedules.recurrence import Recurrence
+
 SCHEDULE_ID: Final = "JMS_RB_SCHEDULE_ID"
 SEQUENCE: Final = "JMS_RB_SCHEDULE_SEQUENCE"
 """Which firing of the schedule it is, from 1 on."""
@@ -57,6 +59,13 @@ CATCH_UP_MAX: Final = 100
 """Missed occurrences of one schedule that are made up for in one go; others are served in between."""
 REPORT_MS: Final = 10_000
 """Missed occurrences are written to the log when the first of them is older than this."""
+
+
+def _rule_of(row: ScheduleRow) -> Recurrence:
+    """Return when the messages of a schedule are due; raises ConfigError."""
+    from raybroker.engine.schedules.recurrence import recurrence  # Few hosts have schedules.
+
+    return recurrence(row.expression, row.zone)
 
 
 class Schedules:
@@ -106,7 +115,7 @@ class Schedules:
         if self._registry.definition(destination).owner is not None:
             raise InvalidDestinationError(f"{destination.name} is temporary: a schedule would outlive it")
         self._check(destination, row, block)
-        rule = recurrence(row.expression, row.zone)
+        rule = _rule_of(row)
         if rule.after(row.last_ms) is None:
             raise ConfigError(f"schedule {row.expression!r} never comes")
         most = destination.attributes.maxNumSchedules
@@ -321,7 +330,7 @@ class Schedules:
             self._drop(row, unawaited)
         for row in log.rows.values():
             try:
-                self._plan(row, recurrence(row.expression, row.zone))
+                self._plan(row, _rule_of(row))
             except ConfigError as error:  # The time zones of this machine are others.
                 self._halt(row, error)
 

@@ -13,7 +13,6 @@ is" can be written down.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from raybroker.model.errors import ConfigError
@@ -60,8 +59,7 @@ _LEVELS = 4
 """Memory levels: green, yellow, orange and red."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One property.
 
     name       exactly as in MQ or WebLogic, or our own with the prefix ``raybroker.``
