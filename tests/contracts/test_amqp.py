@@ -218,6 +218,23 @@ def test_what_is_rejected_is_dead_at_once(rig: AmqpRig, peer: AmqpPeer, state: A
     assert [row["body"] for row in dead(rig.inside, f"JMSMessageID = 'ID:{name}'")] == ["dead"]
 
 
+def test_what_is_accepted_in_one_read_is_gone_in_whatever_order_and_the_rest_is_not(
+    rig: AmqpRig, peer: AmqpPeer
+) -> None:
+    name = rig.name()
+    peer.send(peer.sender(name), *map(message, range(12)))
+    receiver = peer.receiver(name)
+    got = peer.receive(12)
+    for n in (11, 1, 2, 8, 7, 3, 1):
+        got[n].link.settle_deliveries([got[n].delivery_id], ACCEPTED)
+    peer.flush()
+    until(lambda: rig.state(name)["messages"] == 6)
+    peer.close(receiver)
+    peer.receiver(name)
+    assert bodies(peer.receive(6)) == [0, 4, 5, 6, 9, 10]
+    assert peer.nothing()
+
+
 def test_a_disposition_that_does_not_settle_is_settled_by_the_broker(rig: AmqpRig, peer: AmqpPeer) -> None:
     name = rig.name()
     peer.send(peer.sender(name), message("x"))

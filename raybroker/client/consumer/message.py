@@ -583,6 +583,10 @@ class Message:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
 
 
+_new: Final = tuple.__new__
+"""Makes a named tuple without a call of Python: there is one for each message."""
+
+
 class EncodedMessage(NamedTuple):
     """A message as it is kept, and what differs from delivery to delivery."""
 
@@ -598,13 +602,17 @@ def encoded(message: Message) -> EncodedMessage:
     """The message as it is kept, for whoever sends it on in another protocol."""
     delivery, index = message._delivery, message._index
     block = delivery.block
-    return EncodedMessage(
-        delivery.kind if delivery.kind >= 0 else block.kind_of(index),
-        delivery.view[delivery.offsets[index] : delivery.offsets[index + 1]],
-        block.persistent,
-        block.priority_of(index),
-        block.expires_of(index),
-        message.delivery_count,
+    offsets = delivery.offsets
+    return _new(
+        EncodedMessage,
+        (
+            delivery.kind if delivery.kind >= 0 else block.kind_of(index),
+            delivery.view[offsets[index] : offsets[index + 1]],
+            block.persistent,
+            block.priority_of(index),
+            block.expires_of(index),
+            message.delivery_count,
+        ),
     )
 
 

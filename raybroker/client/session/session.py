@@ -22,7 +22,7 @@ from raybroker.client.consumer.acknowledging.acknowledgement_window import Ackno
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.life_ties import LifeTies
 from raybroker.client.consumer.acknowledging.returned_deliveries import not_settled
-from raybroker.client.consumer.acknowledging.unacknowledged_ranges import ranges_of, size
+from raybroker.client.consumer.acknowledging.unacknowledged_ranges import size
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.listener.in_call import is_in_call
@@ -528,13 +528,21 @@ def settle_many(
     """Settle messages, received in "client" sessions, in one frame for each consumer; those that went back before are
     left out. ``confirmed``: return the broker's answers to wait for."""
     found: dict[tuple[ConsumerCore, int], list[int]] = {}
+    of: Any = None
+    epoch = 0
+    tags: list[int] = []
     for message in messages:
-        consumer = _receiver(message)
-        if consumer.settle_one(message):
-            found.setdefault((consumer, message._delivery.epoch), []).append(message.tag)
+        delivery = message._delivery
+        # Nearly all are of one consumer, as those before them.
+        if delivery.consumer is not of or delivery.epoch != epoch:
+            of, epoch = _receiver(message), delivery.epoch
+            tags = found.setdefault((of, epoch), [])
+        tags.append(message.tag)
     answers = []
     for (consumer, epoch), tags in found.items():
-        ranges = ranges_of(tags if len(tags) == 1 else sorted(tags))
+        ranges = consumer.settle_some(epoch, tags)
+        if not ranges:
+            continue
         answer = Confirmation(consumer, epoch, ranges) if confirmed or outcome != ACKNOWLEDGE else None
         if outcome == ACKNOWLEDGE:
             consumer.acknowledge(epoch, ranges, answer)

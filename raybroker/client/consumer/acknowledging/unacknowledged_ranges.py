@@ -41,6 +41,31 @@ def cut_one(rows: Rows, tag: int) -> bool:
     return False
 
 
+def cut_some(rows: Rows, ranges: Ranges) -> Ranges:
+    """Take deliveries out of the rows, which ascend as the ranges do; returns the ranges of those that were in them."""
+    found: Ranges = []
+    kept: Rows = []
+    at, count = 0, len(ranges)
+    for first, last, serial in rows:
+        start = first
+        while at < count and ranges[at][0] <= last:
+            end = min(ranges[at][1], last)
+            if end >= start:
+                begin = max(ranges[at][0], start)
+                if start < begin:
+                    kept.append([start, begin - 1, serial + start - first])
+                found.append((begin, end))
+                start = end + 1
+            if ranges[at][1] > last:
+                break
+            at += 1
+        if start <= last:
+            kept.append([start, last, serial + start - first])
+    if found:
+        rows[:] = kept
+    return found
+
+
 def serial_of(rows: Rows, tag: int) -> int | None:
     """The serial of a delivery, or None when it is not in the rows."""
     for first, last, serial in rows:

@@ -399,6 +399,19 @@ class PrefetchBuffer(ABC):
                 return [(message.tag, message.tag)]
         return []
 
+    def settle_some(self, epoch: int, tags: Collection[int]) -> unacknowledged_ranges.Ranges:
+        """Take messages of one attachment out of what is unacknowledged: the ranges of those that were there."""
+        with self._lock:
+            if epoch != self.epoch:
+                return []
+            wanted = unacknowledged_ranges.ranges_of(sorted(set(tags)))
+            ranges = unacknowledged_ranges.cut_some(self.consumed, wanted)
+            if ranges:
+                self._settlements += 1
+                if self._share is not None:
+                    self._share.settled(unacknowledged_ranges.size(ranges))
+            return ranges
+
     def why_returned(self, message: Message) -> str | None:
         """Why a message that was received here went back unsettled; None when it did not."""
         with self._lock:

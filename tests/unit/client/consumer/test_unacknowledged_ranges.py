@@ -37,6 +37,19 @@ def test_cutting_takes_what_was_handed_out_up_to_a_serial_and_leaves_the_rest(
     assert unacknowledged_ranges.count(left) == len(before) - len(taken)
 
 
+@given(rows(), st.sets(st.integers(0, 40)))
+def test_some_deliveries_are_taken_out_and_the_others_keep_their_serials(
+    kept: unacknowledged_ranges.Rows, tags: set[int]
+) -> None:
+    before = as_dict(kept)
+    ranges = unacknowledged_ranges.cut_some(kept, unacknowledged_ranges.ranges_of(sorted(tags)))
+    taken = [tag for first, last in ranges for tag in range(first, last + 1)]
+    assert taken == sorted(tags & before.keys())
+    assert as_dict(kept) == {tag: serial for tag, serial in before.items() if tag not in tags}
+    assert all(first <= last for first, last, _ in kept)
+    assert unacknowledged_ranges.cut_some(kept, unacknowledged_ranges.ranges_of(sorted(tags))) == []
+
+
 @given(rows(), st.integers(0, 40))
 def test_one_delivery_is_taken_out_and_the_others_keep_their_serials(
     kept: unacknowledged_ranges.Rows, tag: int
