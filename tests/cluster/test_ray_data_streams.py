@@ -170,7 +170,7 @@ def test_a_write_task_that_dies_on_its_way_stores_each_row_once(
     assert list(bodies("raybroker-written")) == []
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
 def test_reads_and_writes_lose_and_double_nothing_while_tasks_are_killed(
     cluster: Any, tmp_path: Path, rounds: int
 ) -> None:
