@@ -17,6 +17,9 @@ ONCE_IDS_MAX: Final = 100_000
 """Ids that are remembered for it."""
 RESULT_IDS_MIN: Final = 20_000
 """Tasks that are known to have a result, in each queue of results: also where fewer results are kept."""
+BESIDE: Final = "shared"
+"""Where cancellations and results are: a process for each of these destinations would be many that do little, and
+results that are stored together are synced together."""
 
 
 class TaskPlan(NamedTuple):
@@ -69,11 +72,12 @@ async def _require_destinations(connection: Connection, plan: TaskPlan) -> None:
     if made == "kept" and plan.failed is not None:
         await _lead_to_failed(connection, plan.queue, plan.failed)
     cancelled = tasks.cancellations(plan.queue)
-    await admin.create_destination("topic", cancelled, if_exists="keep", maxNumProducers=-1)
+    await admin.create_destination("topic", cancelled, if_exists="keep", hosting=BESIDE, maxNumProducers=-1)
     await admin.create_destination(
         "queue",
         cancelled,
         if_exists="keep",
+        hosting=BESIDE,
         maxNumProducers=-1,
         maxNumMsgs=tasks.CANCELLED_MAX,
         limitBehavior="REMOVE_OLDEST",
@@ -88,6 +92,7 @@ async def _require_destinations(connection: Connection, plan: TaskPlan) -> None:
             "queue",
             name,
             if_exists="keep",
+            hosting=BESIDE,
             duplicateWindowMs=int(config.result_ttl_s * 1000),
             maxNumProducers=-1,
             maxNumMsgs=most,

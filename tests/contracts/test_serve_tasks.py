@@ -24,7 +24,7 @@ Make = Callable[..., RaybrokerTaskProcessor]
 
 
 def config(**options: Any) -> Any:
-    own = RaybrokerAdapterConfig(loopback=BROKER, **{"backoff_s": (0.01, 0.05)} | options.pop("own", {}))
+    own = RaybrokerAdapterConfig(**{"loopback": BROKER, "backoff_s": (0.01, 0.05)} | options.pop("own", {}))
     given = {"queue_name": "q", "adapter": RaybrokerTaskProcessor, "adapter_config": own, "max_retries": 2}
     return schema.TaskProcessorConfig(**given | options)
 
@@ -103,6 +103,19 @@ def test_serve_makes_the_adapter_and_tasks_have_results(connection: rb.Connectio
         assert (own["succeeded"], own["failed"], own["state"]) == (2, 0, "running")
     finally:
         processor.disconnect()
+
+
+def test_what_a_queue_of_tasks_has_beside_it_is_in_one_host() -> None:
+    """A broker in a cluster gives each destination a host of its own, unless something else is asked for."""
+    with rb.loopback(broker="serve-hosts", properties={"raybroker.hosting.default": "dedicated"}) as connection:
+        processor = RaybrokerTaskProcessor(config(own={"loopback": "serve-hosts"}))
+        processor.initialize(1)
+        processor.disconnect()
+        admin = connection.admin()
+        beside = [(row["type"], row["name"]) for row in admin.list_destinations() if row["name"].startswith("q.")]
+        assert len(beside) == 18  # 16 with results, and a queue and a topic of cancellations
+        assert {admin.query_destination(*one)["effective"]["hosting"] for one in beside} == {"shared"}
+        assert admin.query_destination("queue", "q")["effective"]["hosting"] == "dedicated"
 
 
 def test_all_calls_have_a_form_for_event_loops(make: Make) -> None:
