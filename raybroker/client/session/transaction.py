@@ -202,7 +202,7 @@ class SessionTransactions:
         coordinator, others = channels[0], channels[1:]
         voted: list[Channel] = []
         if others:
-            voted = await self._prepare(transaction, others, host_key(coordinator), acks)
+            voted = await self._prepare(transaction, coordinator, others, acks)
         args = {
             "txn": transaction.numbers[coordinator],
             "key": transaction.key,
@@ -235,9 +235,10 @@ class SessionTransactions:
         return found, there
 
     async def _prepare(
-        self, transaction: Transaction, channels: list[Channel], coordinator: str, acks: dict[Channel, Acks]
+        self, transaction: Transaction, coordinator: Channel | None, channels: list[Channel], acks: dict[Channel, Acks]
     ) -> list[Channel]:
-        """First phase: returns those that wait for the decision; raises TransactionRolledBackError."""
+        """First phase: returns those that wait for the decision; raises TransactionRolledBackError.  ``coordinator``:
+        whose host decides; None: a transaction manager does."""
         answers = await asyncio.gather(
             *(
                 channel.call(
@@ -246,7 +247,7 @@ class SessionTransactions:
                         "txn": transaction.numbers[channel],
                         "key": transaction.key,
                         "acks": acks.get(channel, []),
-                        "coordinator": coordinator,
+                        "coordinator": "" if coordinator is None else host_key(coordinator),
                         "delay_ms": self._handed.redelivery_delay_ms,
                     },
                 )
@@ -257,6 +258,9 @@ class SessionTransactions:
         wait = [c for c, a in zip(channels, answers, strict=True) if isinstance(a, dict) and a["vote"] == "commit"]
         faults = [answer for answer in answers if isinstance(answer, BaseException)]
         if faults:
+            if coordinator is not None and any(isinstance(fault, UNKNOWN) for fault in faults):
+                # One that was asked may prepare later, and then asks the coordinator, which would be silent for long.
+                wait.append(coordinator)
             await broadcast(wait, "txn_decide", {"key": transaction.key, "commit": False})
             raise TransactionRolledBackError(f"{ROLLED_BACK}{why(faults[0])}")
         return wait

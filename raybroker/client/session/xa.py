@@ -243,7 +243,7 @@ class XaTransactions(SessionTransactions):
     async def prepare(self, xid: Xid) -> int:
         branch = await self._committable(xid, "prepare")
         try:
-            waiting = await self._prepare(branch, list(branch.hosts), "", {})
+            waiting = await self._prepare(branch, None, list(branch.hosts), {})
         except BrokerError as error:
             await self._forget(branch)
             raise XARolledBackError(f"branch {xid} was rolled back: {why(error)}", XA_RBROLLBACK) from None

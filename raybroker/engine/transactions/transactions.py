@@ -339,7 +339,9 @@ class Transactions:
         if transaction is not None:
             return "prepared" if transaction.state is TransactionState.PREPARED else "started"
         known = self.log.outcome(key)
-        return "unknown" if known is None else "committed" if known else "rolled_back"
+        if known is None:  # Of those of a session that others took part in each is remembered until all have heard.
+            return "rolled_back" if self.log.superseded(key) else "unknown"
+        return "committed" if known else "rolled_back"
 
     def forget_transaction(self, key: bytes, done: Done) -> None:
         """Everybody has heard how it ended."""

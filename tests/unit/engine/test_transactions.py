@@ -286,6 +286,18 @@ def test_one_that_did_nothing_votes_read_only_and_is_over() -> None:
     assert (world.votes, world.transactions.by_number, world.transactions.log.prepared) == (["read_only"], {}, {})
 
 
+def test_one_that_its_session_has_given_up_is_rolled_back_for_whoever_asks() -> None:
+    world, keys = World(), [b"session1" + bytes([number]) * 8 for number in range(4)]
+    world.transactions.decide(keys[1], False, lambda: None)
+    assert [world.transactions.outcome(key) for key in keys] == ["rolled_back", "rolled_back", "unknown", "unknown"]
+    world.transactions.log.remember(keys[2], True, True)
+    world.transactions.log.remember(keys[3], True, False)
+    outcomes = [world.transactions.outcome(key) for key in keys]
+    assert outcomes == ["rolled_back", "rolled_back", "committed", "committed"], (
+        "what others took part in is remembered"
+    )
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_prepared_one_ends_as_it_is_decided_and_once(commit: bool) -> None:
     world = World()

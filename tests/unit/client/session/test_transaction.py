@@ -346,6 +346,18 @@ def test_when_a_host_cannot_prepare_all_roll_back() -> None:
     run(work)
 
 
+def test_when_a_host_may_prepare_later_the_first_one_knows_that_it_is_not_to_be() -> None:
+    async def work() -> None:
+        scripted, session = await spread()
+        scripted.hosts[1].cut_at.add("txn_prepare")
+        assert session.transactions is not None
+        with pytest.raises(TransactionRolledBackError):
+            await session.transactions.commit()
+        assert told(scripted)[0] == [("txn_decide", False), "txn_rollback"]
+
+    run(work)
+
+
 def test_when_the_first_host_does_not_commit_those_that_prepared_are_told_so() -> None:
     async def work() -> None:
         scripted, session = await spread()
