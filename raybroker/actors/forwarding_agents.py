@@ -12,8 +12,6 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.client.connection.factory import connect, connect_xa
-from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.hosting.host_port import Row
 from raybroker.model.definitions.forwarding import Forwarding
 from raybroker.model.errors import BrokerError, ConnectionLostError
@@ -33,6 +31,10 @@ class AgentActor:
     """See the module."""
 
     def __init__(self, cluster: str, name: str, definition: Forwarding) -> None:
+        # In an agent's process alone: a broker, and whoever starts one, needs no client.
+        from raybroker.client.connection.factory import connect, connect_xa
+        from raybroker.client.forwarding.agent import ForwardingAgent
+
         attributes: dict[str, Any] = {"raybroker.reconnect.timeout_ms": RECONNECT_MS}
         self._agent = ForwardingAgent(
             name,

@@ -175,6 +175,15 @@ def test_a_reader_of_bytes_or_text_imports_neither_ray_data_nor_pandas(kind: int
     assert modules & {"pandas", "pyarrow.compute", "ray", "ray.data", "raybroker.data"} == set()
 
 
+def test_a_brokers_process_imports_no_client_no_copies_and_no_writer_of_pages() -> None:
+    """Agents, copies and scrapes have theirs; the thread of its own hosts is the client's, and nothing else of that."""
+    modules = modules_after("import raybroker.actors.broker")
+    layers = {name.split(".")[1] for name in modules if name.startswith("raybroker.")}
+    assert layers & OF_COPIES == set()
+    assert not any(name.startswith(("raybroker.client.connection", "raybroker.client.session")) for name in modules)
+    assert "raybroker.metrics.exposition" not in modules
+
+
 def test_every_public_name_is_found_where_the_package_says() -> None:
     assert {name for name in rb.__all__ if getattr(rb, name, None) is None} == set()
     assert set(rb.__all__) <= set(dir(rb))

@@ -22,11 +22,12 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from raybroker.actors import runtime
 from raybroker.actors.hosts.host import DestinationHost
 from raybroker.actors.hosts.host_spec import HostSpec
+from raybroker.broker.copies.copy_port import CHANGE_S
 from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.broker.services.link_security import cluster_tls
 from raybroker.copies.copy import Copy, CopyEvents, CopyMeans, CopyPlace
@@ -35,9 +36,6 @@ from raybroker.copies.links import Address, CopyTls
 from raybroker.model.errors import ConnectionLostError
 from raybroker.replication.replica_set import MemberChange
 from raybroker.security.tls import ServerTls
-
-ANSWER_S: Final = 10.0
-"""How long whoever asks for a change of the set waits for its answer."""
 
 
 def copy_tls(tls: ServerTls | None) -> CopyTls | None:
@@ -154,7 +152,7 @@ class CopyHost(DestinationHost):
         waiting = self._asked[request] = self._loop.create_future()
         ask(request)
         try:
-            return await asyncio.wait_for(waiting, ANSWER_S)
+            return await asyncio.wait_for(waiting, CHANGE_S)
         except TimeoutError:
             self._asked.pop(request, None)
-            return f"no majority has confirmed it within {ANSWER_S:.0f} s: look, and ask again"
+            return f"no majority has confirmed it within {CHANGE_S:.0f} s: look, and ask again"

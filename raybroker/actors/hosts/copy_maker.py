@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_spec import BrokerSpec
-from raybroker.actors.hosts.copy_host import ANSWER_S, CopyHost
 from raybroker.actors.hosts.host_spec import HostSpec
 from raybroker.actors.hosts.remote import RemoteHost
-from raybroker.broker.copies.copy_port import Address, CopyPort, KeptCopy
+from raybroker.broker.copies.copy_port import CHANGE_S, Address, CopyPort, KeptCopy
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
@@ -52,10 +51,10 @@ class RemoteCopy(RemoteHost):
         await runtime.call(self.actor.lead)
 
     async def change(self, change: str, copy: str) -> str:
-        return str(await runtime.call(self.actor.change, change, copy, timeout_s=ANSWER_S + runtime.CALL_TIMEOUT_S))
+        return str(await runtime.call(self.actor.change, change, copy, timeout_s=CHANGE_S + runtime.CALL_TIMEOUT_S))
 
     async def require(self, min_in_sync: int) -> str:
-        return str(await runtime.call(self.actor.require, min_in_sync, timeout_s=ANSWER_S + runtime.CALL_TIMEOUT_S))
+        return str(await runtime.call(self.actor.require, min_in_sync, timeout_s=CHANGE_S + runtime.CALL_TIMEOUT_S))
 
     async def hand_over(self, copy: str, *, quiet: bool) -> str:
         return str(await runtime.call(self.actor.hand_over, copy, quiet))
@@ -107,6 +106,8 @@ class RayCopies:
         return runtime.host_name(self._spec.cluster, broker, host_of(log), self._spec.tenure)
 
     async def open(self, log: str, secret: bytes) -> RemoteCopy:
+        from raybroker.actors.hosts.copy_host import CopyHost  # Few brokers keep copies.
+
         spec = self._spec
         made = self._host_spec(spec.broker, log, secret)
         make = partial(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort, Row
 
 Address = tuple[str, int]
+CHANGE_S: Final = 10.0
+"""How long whoever asks for a change of the set waits for its answer."""
 
 
 class KeptCopy(NamedTuple):

@@ -37,7 +37,6 @@ from starlette.types import Receive, Scope, Send
 
 from raybroker.admin.checks import Grade, failing, row, worst
 from raybroker.metrics.catalogue import TIERS, Tier
-from raybroker.metrics.exposition import content_type, page
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError, ConfigError, NotAdmittedError, SecurityError
 from raybroker.model.naming.nearest import nearest
@@ -150,6 +149,8 @@ class _Pages:
         return future.result()
 
     def _made(self, wanted: _Wanted) -> _Answer:
+        from raybroker.metrics.exposition import page  # With the first scrape: a broker starts without.
+
         snapshot, latest = self._ask(wanted.names if "destination" in wanted.tiers else None), self._latest
         if latest is not None and latest[0] == wanted and latest[1] is snapshot:
             return latest[2]
@@ -293,6 +294,8 @@ class MetricsEndpoint:
             return _Answer(200, _TEXT, b"ok\n")
         if path.startswith(HEALTH):
             return await self._health(path)
+        from raybroker.metrics.exposition import content_type
+
         tiers = tiers_of(query.get("tier", ["aggregate"])) if path == "/metrics" else ("destination",)
         kind = content_type(", ".join(headers.getlist("accept")))
         packed = "gzip" in headers.get("accept-encoding", "")
