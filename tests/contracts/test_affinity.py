@@ -12,6 +12,7 @@ import pytest
 import raybroker as rb
 from raybroker.client.connection.shared_body import SharedObject, SharedObjects
 from raybroker.client.producer.bodies.body_reference import given_by_reference
+from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX
 from raybroker.errors import ConfigError
 from raybroker.examples import warm_models
 from raybroker.model.affinity import NODE
@@ -103,6 +104,22 @@ def test_labels_that_come_later_are_looked_at_for_what_waits(connection: Any) ->
     assert bodies(late, 1) in ([1], [3]), "the first consumer may hold one"
     blocker.close()
     until(lambda: connection.admin().query_destination("queue", name)["unacknowledged"] <= 1)
+
+
+def test_what_is_not_looked_at_yet_for_a_new_label_goes_to_nobody_else(connection: Any) -> None:
+    """A label that is new has all that waits looked at again, some in each step"""
+    name = create(connection, "q", affinityKey="model", affinityWait=FOREVER_MS)
+    producer = connection.session().producer(name)
+    warm, cold = consumer(connection, name, "a"), consumer(connection, name)
+    for _ in range(3):
+        producer.send_many(range(SORT_MESSAGES_MAX), properties=[{"model": "a"}] * SORT_MESSAGES_MAX)
+    assert warm.receive(timeout=10) is not None
+    assert cold.receive(timeout=0.2) is None
+    late = consumer(connection, name, "b")
+    assert cold.receive(timeout=0.5) is None
+    producer.send("b", {"model": "b"})
+    assert bodies(late, 1) == ["b"]
+    assert cold.receive(timeout=0.2) is None
 
 
 def test_selectors_and_units_of_order_go_with_it(connection: Any) -> None:

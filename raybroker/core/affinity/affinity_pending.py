@@ -119,9 +119,13 @@ class AffinityPending(PlainPending):
         others: list[Bucket] = []
         for bucket in self.backlog.buckets.values():
             signature = bucket.signature
-            if selector != ANY and (signature == UNSORTED or not signature >> selector & 1):
+            if signature == UNSORTED:
+                if selector == ANY and not self._labels.numbers:
+                    mine.append(bucket)
+                continue  # Whom they are for shows when they are sorted, some in each step.
+            if selector != ANY and not signature >> selector & 1:
                 continue
-            label = signature >> SELECTORS_MAX if signature != UNSORTED else 0
+            label = signature >> SELECTORS_MAX
             if not label or label in labels or label not in self._labels.consumers_of:
                 mine.append(bucket)
                 continue
