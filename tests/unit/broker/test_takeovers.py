@@ -68,7 +68,7 @@ class Table:
 
 
 class Hands:
-    """Successors that are started; ``fails``: at which step."""
+    """Successors that are started; ``fails``: at which step; ``goes_on``: they begin when it is set."""
 
     node = "n1"
 
@@ -77,6 +77,8 @@ class Hands:
         self.done: list[tuple[Any, ...]] = []
         self.fails = ""
         self.meanwhile: Callable[[], None] = lambda: None
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
 
     def standing_by(self) -> dict[str, int]:
         return {"standby_brokers": 1, "standby_hosts": 2}
@@ -84,6 +86,7 @@ class Hands:
     async def hand_over(self, broker: str, tenure: int) -> None:
         self.done.append(("hand over", broker, tenure))
         self.meanwhile()
+        await self.goes_on.wait()
         if self.fails == "hand over":
             raise StoreError("h1 still open")
 
@@ -244,10 +247,12 @@ def test_the_last_word_of_a_broker_is_the_last() -> None:
 
 def test_an_administrator_does_not_wait() -> None:
     async def work(world: World) -> None:
+        world.hands.goes_on.clear()
         answer = await world.watch.takeover_broker("b2")
         assert answer == {"broker": "b2", "taker": "b1", "tenure": 2, "node": "n1"}
         with pytest.raises(IllegalStateError, match="b1 takes over b2 now"):
             await world.watch.takeover_broker("b2")
+        world.hands.goes_on.set()
         await world.settled()
         with pytest.raises(IllegalStateError, match="b1 is up"):
             await world.watch.takeover_broker("b1")
