@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,7 +103,7 @@ class OverSockets:
     async def locate(self, *args: Any, **options: Any) -> DestinationPlace:
         place: DestinationPlace = await self.__getattr__("locate")(*args, **options)
         certificate = b"" if self._tls is None else self._tls.certificate()
-        return replace(place, dial=way_to_host("127.0.0.1", self.port, certificate))
+        return place._replace(dial=way_to_host("127.0.0.1", self.port, certificate))
 
 
 def _served(loop: asyncio.AbstractEventLoop) -> None:
