@@ -390,6 +390,38 @@ def test_messages_of_one_read_keep_the_order_of_their_link_whatever_they_say(rig
     assert bodies(peer.receive(len(rows))) == [*range(len(rows))]
 
 
+def test_messages_of_the_relay_go_each_to_its_queue_and_keep_their_order(rig: AmqpRig, peer: AmqpPeer) -> None:
+    names = [rig.name(), rig.name()]
+    relay = peer.sender(None)
+    for name in names:
+        peer.send(relay, message("first", to=name))
+    targets = [0, 0, 1, 1, 1, 0, 1, 0, 0]
+    for n, target in enumerate(targets):
+        relay.send([message(n, to=names[target])], n)
+    relay.send([message("lost")], "lost")
+    peer.until(lambda: len(peer.states) == len(targets) + 3)
+    assert type(peer.states.pop("lost")) is AmqpRejected
+    assert set(peer.states.values()) == {ACCEPTED}
+    for target, name in enumerate(names):
+        peer.receiver(name)
+        expected = ["first", *(n for n, found in enumerate(targets) if found == target)]
+        assert bodies(peer.receive(len(expected))) == expected
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_messages_of_one_read_wait_for_room_one_after_the_other(rig: AmqpRig, peer: AmqpPeer, limit: int) -> None:
+    name = rig.name()
+    rig.admin.create_destination("queue", name, maxNumMsgs=limit, limitBehavior="FLOW_CONTROL")
+    sender, session = peer.sender(name), rig.inside.session()
+    for n in range(10):
+        sender.send([message(n)], n)
+    peer.flush()
+    found: list[Any] = [session.receive(name, timeout=10) for _ in range(10)]
+    assert [one.body for one in found] == [*range(10)]
+    peer.until(lambda: len(peer.states) == 10)
+    assert set(peer.states.values()) == {ACCEPTED}
+
+
 def test_what_comes_before_the_end_of_its_link_is_stored(rig: AmqpRig, peer: AmqpPeer) -> None:
     name = rig.name()
     sender = peer.sender(name)

@@ -210,8 +210,9 @@ class ProducerCore(Endpoint):
             return False
         with self._lock:
             state, room = self._state, self._room
-            easy = not state.credit and state.held_bytes + sum(map(len, bodies)) < room.easy_bytes
-            if not easy or room.stopped is not None:
+            # What is waited for the buffer alone bounds, and no credit.
+            fits = state.held_bytes + sum(map(len, bodies)) < room.easy_bytes
+            if not fits or room.stopped is not None or room.ending is not None:
                 return False
             state.add_run(kind, bodies, header, shared, self._connection.clock.now_ms(), told)
             self._schedule()

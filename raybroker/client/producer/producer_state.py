@@ -367,18 +367,19 @@ class ProducerState:
         """
         at, count = 0, len(bodies)
         more = len(header) + MESSAGE_OVERHEAD_BYTES
+        block_max = min(self.credit or BLOCK_MESSAGES_MAX, BLOCK_MESSAGES_MAX)
         while at < count:
             batch = self.open
             size = len(bodies[at]) + more
             if (
                 batch is None
                 or batch.size + size > BLOCK_BYTES_TARGET
-                or batch.count == BLOCK_MESSAGES_MAX
+                or batch.count >= block_max
                 or (shared is not batch.shared and not batch.takes(shared))
             ):
                 self.seal()
                 batch = self.open = SendBatch(self.next_seq, shared, now_ms)
-            end, most = at + 1, min(count, at + BLOCK_MESSAGES_MAX - batch.count)
+            end, most = at + 1, min(count, at + block_max - batch.count)
             while end < most and (larger := size + len(bodies[end]) + more) + batch.size <= BLOCK_BYTES_TARGET:
                 size = larger
                 end += 1

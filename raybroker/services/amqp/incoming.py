@@ -52,12 +52,13 @@ class _LatestOptions(NamedTuple):
 
 
 class _IncomingRun:
-    """Messages with the same options that came one after the other, and are to be handed over together."""
+    """Messages with the same options that came one after the other, and go to one producer together."""
 
-    __slots__ = ("events", "messages", "options")
+    __slots__ = ("events", "messages", "options", "producer")
 
-    def __init__(self, options: _LatestOptions) -> None:
+    def __init__(self, options: _LatestOptions, producer: AnyProducer) -> None:
         self.options = options
+        self.producer = producer
         self.events: list[DeliveryReceived] = []
         self.messages: list[IncomingMessage] = []
 
@@ -137,14 +138,15 @@ class IncomingLink:
     def _collect(self, event: DeliveryReceived, message: IncomingMessage) -> bool:
         """Take a message into the run that is to be handed over; False for one that goes by itself. Raises
         BrokerError."""
-        if self._producer is None or self._waiting:
+        if self._waiting or event.settled or event.state is not None or message.fields is not None:
             return False
-        if event.settled or event.state is not None or message.fields is not None:
+        producer = self._producer or self._known(message, None)
+        if producer is None:
             return False
         known, run = self._known_options(message, self._client.shared), self._run
-        if run is None or run.options is not known:
+        if run is None or run.options is not known or run.producer is not producer:
             self._hand_over_run()
-            run = self._run = _IncomingRun(known)
+            run = self._run = _IncomingRun(known, producer)
         run.events.append(event)
         run.messages.append(message)
         self._unstored += 1
@@ -152,12 +154,12 @@ class IncomingLink:
 
     def _hand_over_run(self) -> None:
         run, self._run = self._run, None
-        if run is None or self._producer is None:
+        if run is None:
             return
         _, _, header, shared = run.options
         ids = [event.delivery_id for event in run.events]
         bodies = [message.body for message in run.messages]
-        if self._producer.put_run(AMQP, bodies, header, shared, partial(self._settled, ids)):
+        if run.producer.put_run(AMQP, bodies, header, shared, partial(self._settled, ids)):
             return
         self._unstored -= len(ids)
         for event, message in zip(run.events, run.messages, strict=True):

@@ -114,15 +114,15 @@ def test_a_run_leaves_at_once_and_its_sender_is_told_when_it_is_settled() -> Non
     run(work)
 
 
-@pytest.mark.parametrize("why", ["credit", "bytes", "stopped", "transacted"])
+@pytest.mark.parametrize("why", ["ending", "bytes", "stopped", "transacted"])
 def test_a_run_is_not_taken_where_some_of_it_may_not_be(why: str) -> None:
     async def work() -> None:
         scripted = Scripted(**{"raybroker.producer.buffer_bytes": 65536})
-        if why == "credit":
-            scripted.host.answers["open_producer"] = {"credit": 3}
         producer = await scripted.producer(scripted.session("transacted" if why == "transacted" else "auto"))
         if why == "stopped":
             producer.refuse_sends(BrokerError("paused"))
+        if why == "ending":
+            producer.wait_no_longer(IllegalStateError("the session closes"))
         bodies = [bytes(40_000)] * 2 if why == "bytes" else [b"1"] * 2
         assert not producer.put_run(0, bodies, b"", PERSISTENT, lambda *told: None)
         await turns()

@@ -132,11 +132,12 @@ def test_a_message_like_those_before_it_is_added_as_any_other(
             assert [waiters[0].index(w) for w in mine] == [waiters[1].index(w) for w in theirs]
 
 
-@given(st.lists(st.tuples(MESSAGES, st.integers(1, 4)), max_size=20))
+@given(st.lists(st.tuples(MESSAGES, st.integers(1, 4)), max_size=20), st.sampled_from((0, 0, 1, 3)))
 def test_a_run_is_added_as_its_messages_one_by_one(
-    rows: list[tuple[tuple[int, bytes, bytes, Shared, int | None], int]],
+    rows: list[tuple[tuple[int, bytes, bytes, Shared, int | None], int]], credit: int
 ) -> None:
     single, together = ProducerState(7), ProducerState(7)
+    single.credit = together.credit = credit
     for number, ((kind, body, header, shared, _), count) in enumerate(rows):
         bodies = [body + bytes((n,)) for n in range(count)]
         for one in bodies:
