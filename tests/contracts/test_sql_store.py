@@ -138,7 +138,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stores: list[Any] = []
-        monkeypatch.setattr(opening, "SqlStore", self._make)
+        monkeypatch.setattr("raybroker.store.sql.store.SqlStore", self._make)
 
     def _make(self, *args: Any, **options: Any) -> SqlStore:
         self.stores.append(SqlStore(*args, **options))

@@ -32,6 +32,14 @@ HEAVY = frozenset(
     }
 )
 """Modules that take long to import and that only some programs need."""
+OF_FEW_HOSTS = frozenset(
+    {
+        "raybroker.actors.stores.store_tables",
+        "raybroker.store.journal.lenient",
+        "raybroker.store.sql.store",
+    }
+)
+"""What a host needs whose messages are in a database, or whose store is damaged."""
 BROKER = frozenset({"broker", "cluster", "core", "engine", "hosting", "metrics", "services", "store"})
 """Layers of a broker; a client of one has no use for them."""
 CLIENT = frozenset({"client"})
@@ -149,6 +157,7 @@ def test_a_loopback_imports_nothing_that_its_message_does_not_ask_for() -> None:
 def test_a_hosts_process_imports_no_client_and_of_what_is_heavy_only_ray() -> None:
     heavy, layers = imported("import raybroker.actors.hosts.host")
     assert layers & (CLIENT | OF_COPIES) == set()
+    assert modules_after("import raybroker.actors.hosts.host") & OF_FEW_HOSTS == set()
     assert heavy <= {"ray", "numpy", "pyarrow", "pandas", "urllib.request", "http.server"}  # Those come with Ray.
 
 

@@ -48,7 +48,6 @@ from raybroker.store.paging import PagingFiles
 from raybroker.store.sql.database import UnreachableError
 from raybroker.store.sql.opening import holder_of, holder_of_tenure, is_sql, open_store
 from raybroker.store.sql.registration import TakenOverError
-from raybroker.store.sql.store import SqlStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
@@ -60,6 +59,7 @@ from raybroker.transport.loops import new_event_loop
 
 if TYPE_CHECKING:
     from raybroker.copies.copy import Copy
+    from raybroker.store.sql.store import SqlStore
 
 LOCK_WAIT_S: Final = 5.0
 """How long a restarted host waits for its predecessor to let go of the store."""

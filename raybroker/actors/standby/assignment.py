@@ -18,7 +18,6 @@ from typing import Any
 from raybroker.actors import runtime
 from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.hosts.host_spec import HostSpec
-from raybroker.actors.stores.store_tables import shared_brokers
 from raybroker.config import Config
 from raybroker.model.errors import BrokerError
 from raybroker.store.sql.opening import is_sql
@@ -64,5 +63,7 @@ def told(name: str) -> str | None:
 def warm_up(config: Config, beside: Path, cluster: str) -> None:
     """Have what is loaded at the first use of a database loaded, whether it can be reached now or not."""
     if is_sql(config):
+        from raybroker.actors.stores.store_tables import shared_brokers  # Few brokers share a database.
+
         with contextlib.suppress(BrokerError):
             shared_brokers(config, beside, cluster).view()

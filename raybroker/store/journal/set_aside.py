@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from raybroker.model.blocks.record import LogEntry
@@ -35,9 +35,11 @@ from raybroker.store.journal.format import (
     pack_rows,
     padded,
 )
-from raybroker.store.journal.lenient import Anchors, FoundBatch, LenientRecovery
 from raybroker.store.journal.own_files import BODY_PREFIX, Reference, body_name, number_of
 from raybroker.store.journal.segment import SegmentFiles, segment_name
+
+if TYPE_CHECKING:
+    from raybroker.store.journal.lenient import Anchors, FoundBatch, LenientRecovery
 
 FOLDER_PREFIX: Final = "set-aside-"
 RECORD_NAME: Final = "record.json"
@@ -188,7 +190,7 @@ class SettingAside:
             pieces = reader.found.get(number)
             if pieces is None:
                 records.append(segment.record())
-            elif any(isinstance(piece, FoundBatch) for piece in pieces):
+            elif any(not isinstance(piece, int) for piece in pieces):
                 records.append(self._rewrite(number, pieces))
         last = max([*reader.segments, *reader.lost_segments, self._anchors.mark.segment], default=0) + 1
         active, end = self._begin_segment(last, checkpoint, incarnation)

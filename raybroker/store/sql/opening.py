@@ -7,15 +7,14 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from raybroker.model.settings.setting_store import SQL_STORES
 from raybroker.model.settings.settings import ConfigView
-from raybroker.store.sql.address import address_of, store_id
-from raybroker.store.sql.database import Database, UnreachableError
-from raybroker.store.sql.lock import session_name
 from raybroker.store.sql.registration import TENURE, StoreOwner
-from raybroker.store.sql.store import SqlStore
+
+if TYPE_CHECKING:
+    from raybroker.store.sql.store import SqlStore
 
 PAUSE_FIRST_S: Final = 0.25
 """Before the second attempt to reach the database."""
@@ -62,6 +61,12 @@ def open_store(
     Raises ConfigError for properties, tables and libraries that do not fit; UnreachableError after
     imq.persist.jdbc.connection.retry.max attempts; StoreError when the store is open elsewhere.
     """
+    # Most hosts have files, and only ask here whether they do.
+    from raybroker.store.sql.address import address_of, store_id
+    from raybroker.store.sql.database import Database, UnreachableError
+    from raybroker.store.sql.lock import session_name
+    from raybroker.store.sql.store import SqlStore
+
     id = store_id(config, cluster, broker)  # noqa: A001 - as in Tables
     database = Database(address_of(config, directory, password), session_name(id, host))
     owner = StoreOwner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
