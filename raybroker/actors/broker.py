@@ -29,7 +29,7 @@ from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.given_bodies import bodies_of_this_process
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.hosts.copy_maker import RayCopies, RemoteCopy, host_of
+from raybroker.actors.hosts.copy_maker import LedHost, RayCopies, RemoteCopy, host_of
 from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker, OwnBroker
 from raybroker.actors.hosts.host_spec import HostSpec
@@ -730,11 +730,11 @@ class BrokerShell:
 
     async def placed(
         self, kind: str, name: str, create: bool, guest: bool = False
-    ) -> tuple[RemoteHost | HostInBroker, str, dict[str, Any]]:
+    ) -> tuple[RemoteHost | HostInBroker | LedHost, str, dict[str, Any]]:
         """(host, this broker, traits) of this broker's member of a destination; see ClusterBroker.locate."""
         await self._soon(self._broker.registry.has(kind, name))
         host, traits = await self._cluster.locate(kind, name, create, guest)
-        assert isinstance(host, RemoteHost | HostInBroker)
+        assert isinstance(host, RemoteHost | HostInBroker | LedHost)
         return host, self._spec.broker, traits
 
     async def brokers(self) -> BrokerRows:

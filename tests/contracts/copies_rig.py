@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
+from raybroker.broker.copies.copy_port import AskBroker, CopyPort, KeptCopy
 from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.copies.copy import Copy, CopyEvents, CopyPlace
 from raybroker.copies.links import Address
@@ -85,6 +85,9 @@ class RigCopy:
 
     # ---- CopyPort
 
+    async def where(self) -> tuple[str, int, int, bytes]:
+        raise AssertionError("clients of this rig are given hosts")
+
     async def copy_row(self) -> dict[str, Any]:
         row = self.copy.status().as_row()
         return {**row, "address": self._address, "pid": self._pid, "serves": self.copy.leads and self.host is not None}
@@ -146,7 +149,7 @@ class RigCopies:
         assert isinstance(copy, RigCopy)
         return copy.host or cast(HostPort, copy)  # Of one that does not lead nothing is asked.
 
-    async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> HostPort:
+    def host_elsewhere(self, broker: str, log: str, secret: bytes, ask: AskBroker) -> HostPort:
         other = self._broker.rig.reachable(self._broker.name, broker)
         if other is None or not isinstance(other.maker, RigCopies) or log not in other.maker.ports:
             raise ConnectionLostError(f"the copy of {log} at broker {broker} does not run now")

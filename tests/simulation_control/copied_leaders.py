@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, Final, cast
 
 from raybroker.broker.copies.copied_logs import AgreedRecord, CopiedLogs
-from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
+from raybroker.broker.copies.copy_port import AskBroker, CopyPort, KeptCopy
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.cluster.change_record import Change, RecordState
@@ -99,6 +99,9 @@ class Process:
 
     # ---- CopyPort
 
+    async def where(self) -> tuple[str, int, int, bytes]:
+        raise AssertionError("there are no clients here")
+
     async def _called(self) -> None:
         await self.world.takes()
         if self.gone or not self.world.is_up(self.broker):
@@ -170,7 +173,7 @@ class Maker:
     def host(self, copy: CopyPort) -> Any:
         return f"host of {self._broker}"
 
-    async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> Any:
+    def host_elsewhere(self, broker: str, log: str, secret: bytes, ask: AskBroker) -> Any:
         return f"host of {broker}"
 
     def kept(self) -> Mapping[str, KeptCopy]:

@@ -15,11 +15,19 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.broker_spec import BrokerSpec
 from raybroker.actors.hosts.host_spec import HostSpec
-from raybroker.actors.hosts.remote import RemoteHost
-from raybroker.broker.copies.copy_port import CHANGE_S, Address, CopyPort, KeptCopy
+from raybroker.actors.hosts.remote import HostHandle, RemoteHost
+from raybroker.broker.copies.copy_port import (
+    CHANGE_S,
+    LED_CALL,
+    LED_WHERE,
+    Address,
+    AskBroker,
+    CopyPort,
+    KeptCopy,
+)
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.errors import BrokerError
 from raybroker.model.naming.names import check_destination_type
 from raybroker.store.catalogue import Catalogue
 from raybroker.system import entropy
@@ -58,6 +66,22 @@ class RemoteCopy(RemoteHost):
 
     async def hand_over(self, copy: str, *, quiet: bool) -> str:
         return str(await runtime.call(self.actor.hand_over, copy, quiet))
+
+
+class LedHost(HostHandle):
+    """The host of a log that is led at another broker, which is asked for it; see AskBroker."""
+
+    def __init__(self, spec: HostSpec, ask: AskBroker) -> None:
+        super().__init__(spec)
+        self._ask = ask
+
+    async def where(self) -> tuple[str, int, int, bytes]:
+        """Return what RemoteHost.where does."""
+        found: tuple[str, int, int, bytes] = await self._ask(LED_WHERE, {})
+        return found
+
+    async def call_role(self, role: str, method: str, *args: Any) -> Any:
+        return await self._ask(LED_CALL, {"role": role, "method": method, "args": args})
 
 
 class RayCopies:
@@ -136,11 +160,8 @@ class RayCopies:
         assert isinstance(copy, RemoteCopy)
         return copy
 
-    async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> RemoteHost:
-        actor = await in_daemon_thread(runtime.find_actor, self._name(broker, log))
-        if actor is None:
-            raise ConnectionLostError(f"the copy of {log} at broker {broker} does not run now")
-        return RemoteHost(actor, self._host_spec(broker, log, secret))
+    def host_elsewhere(self, broker: str, log: str, secret: bytes, ask: AskBroker) -> LedHost:
+        return LedHost(self._host_spec(broker, log, secret), ask)
 
 
 def host_of(log: str) -> str:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from raybroker.admin.copy_checks import drain_figures, figures_of, led_at
 from raybroker.broker.copies.completing import complete
-from raybroker.broker.copies.copy_port import CopyMaker, KeptCopy
+from raybroker.broker.copies.copy_port import LED_CALL, LED_WHERE, CopyMaker, KeptCopy
 from raybroker.broker.copies.own_copy import OwnCopy, held_copies
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.placement import Placement
@@ -28,7 +29,7 @@ from raybroker.broker.remote_broker import RemotePeers
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.replicas.copy_takeover import AskCopies, CopyAction, LevelCopy, StartAt
 from raybroker.cluster.replicas.set_repair import pending
-from raybroker.hosting.host_port import HostPort, Row
+from raybroker.hosting.host_port import HostPort, Row, method_of
 from raybroker.model.definitions.kinds.table import COPIES
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotSupportedError
 from raybroker.model.naming.names import check_destination_type
@@ -56,6 +57,8 @@ TAKEN_S: Final = 10.0
 TAKEN_LOOK_S: Final = 2.0
 """Until its new leader is told once more: copies have heard the old one no more by then."""
 FOR_GOOD_MS: Final = 1 << 62
+LED_S: Final = 60.0
+"""How long the host of a log that is led elsewhere may take to answer."""
 JOIN_S: Final = 5.0
 """After how long a copy tries again to be in a record that was restored."""
 OPENED_S: Final = 120.0
@@ -470,7 +473,13 @@ class CopiedLogs:
             return maker.host(copy.port), leader
         kept = maker.kept().get(placed.log)
         secret = await self._ask_secret(placed) if kept is None else kept.secret
-        return await maker.host_elsewhere(leader, placed.log, secret), leader
+        ask = partial(self._ask_where_led, leader, placed.log)
+        return maker.host_elsewhere(leader, placed.log, secret, ask), leader
+
+    async def _ask_where_led(self, leader: str, log: str, method: str, args: Row) -> Any:
+        """Ask a broker for the host of a log that is led there: Ray's control store, by which a process is found, may
+        be down while the copies choose another leader."""
+        return await self._peers.call_broker(leader, method, {"log": log, **args}, timeout_s=LED_S)
 
     async def _until_served(self, maker: CopyMaker, placed: PlacedLog) -> str:
         """The broker that serves a destination, which is waited for a little: who asks again and again would find it
@@ -631,6 +640,8 @@ class CopiedLogs:
             NODE: self.node,
             SET_ASIDE: self.set_aside,
             LED_ATTRIBUTES: self.led_attributes,
+            LED_WHERE: self.led_where,
+            LED_CALL: self.led_call,
         }
 
     async def node(self) -> str:
@@ -692,6 +703,16 @@ class CopiedLogs:
             if kept.key == key and self.placed_log(log) is None and maker is not None:
                 found[log] = await (await maker.open(log, kept.secret)).copy_row()
         return found
+
+    async def led_where(self, log: str) -> tuple[str, int, int, bytes]:
+        """Return where clients reach the host of a log that is led here: ip, port, process id, certificate."""
+        self.led_host(log)
+        return await self._own[log].port.where()
+
+    async def led_call(self, log: str, role: str, method: str, args: Sequence[Any]) -> Any:
+        """Call a method of a role of the host of a log that is led here."""
+        _, host = self.led_host(log)
+        return await method_of(host, role, method)(*args)
 
     async def led_attributes(self, log: str) -> Row:
         """Return the attributes of a destination as its log has them, which is led here."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort, Row
@@ -11,6 +11,10 @@ from raybroker.hosting.host_port import HostPort, Row
 Address = tuple[str, int]
 CHANGE_S: Final = 10.0
 """How long whoever asks for a change of the set waits for its answer."""
+AskBroker = Callable[[str, Row], Awaitable[Any]]
+"""Calls one of the methods of LED_WHERE and LED_CALL of a broker, of a log that is led there."""
+LED_WHERE: Final = "led_where"
+LED_CALL: Final = "led_call"
 
 
 class KeptCopy(NamedTuple):
@@ -30,6 +34,7 @@ class KeptCopy(NamedTuple):
 class CopyPort(Protocol):
     """See raybroker.actors.hosts.copy_host; all raise ConnectionLostError while the process cannot be asked."""
 
+    async def where(self) -> tuple[str, int, int, bytes]: ...
     async def copy_row(self) -> Row: ...
     async def until_unled(self, timeout_s: float) -> bool: ...
     async def know(self, addresses: Mapping[str, Address]) -> None: ...
@@ -62,8 +67,8 @@ class CopyMaker(Protocol):
         """The host that serves where this copy leads."""
         ...
 
-    async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> HostPort:
-        """The host where another broker's copy leads; raises ConnectionLostError when there is none."""
+    def host_elsewhere(self, broker: str, log: str, secret: bytes, ask: AskBroker) -> HostPort:
+        """The host where another broker's copy leads, which that broker is asked for."""
         ...
 
     def kept(self) -> Mapping[str, KeptCopy]:

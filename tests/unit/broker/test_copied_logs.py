@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 from raybroker.broker.copies.copied_logs import AgreedRecord, CopiedLogs
-from raybroker.broker.copies.copy_port import CopyPort, KeptCopy
+from raybroker.broker.copies.copy_port import LED_WHERE, AskBroker, CopyPort, KeptCopy
 from raybroker.broker.copies.leader_watch import until_unled
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.broker.destinations.destination_registry import Key
@@ -37,6 +37,9 @@ class Port:
         self.copy = Copy(CopyPlace(folder, broker, LOG, segment_bytes=1 << 20), SECRET, events)
         self.address = self.copy.serve()
         self.number = number
+
+    async def where(self) -> tuple[str, int, int, bytes]:
+        return (*self.address, self.number, b"")
 
     async def copy_row(self) -> dict[str, Any]:
         if self.copy.status().trouble:
@@ -98,8 +101,8 @@ class Maker:
     def host(self, copy: CopyPort) -> Any:
         return f"host of {self._broker}", copy
 
-    async def host_elsewhere(self, broker: str, log: str, secret: bytes) -> Any:
-        return f"host of {broker}"
+    def host_elsewhere(self, broker: str, log: str, secret: bytes, ask: AskBroker) -> Any:
+        return f"host of {broker}", ask
 
     def kept(self) -> Mapping[str, KeptCopy]:
         return self._kept
@@ -211,8 +214,11 @@ async def story(folder: Path) -> None:
         placed = brokers.logs["b3"].placed(KEY)
         assert placed is not None
         await brokers.until(lambda: brokers.logs["b3"].known_leader(placed) == "b1", "b3 hears who leads")
-        host, broker = await brokers.logs["b3"].host_of(placed)
+        (host, ask), broker = cast(Any, await brokers.logs["b3"].host_of(placed))
         assert (str(host), broker) == ("host of b1", "b1")
+        port = brokers.makers["b1"].port
+        assert port is not None
+        assert await ask(LED_WHERE, {}) == (*port.address, port.number, b""), "b1 is asked where its host is"
         await brokers.lose("b1")
         await brokers.until(lambda: len(brokers.serving()) == 1, "another broker serves it")
         (leader,) = brokers.serving()
