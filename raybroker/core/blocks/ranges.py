@@ -18,6 +18,9 @@ def add(ranges: Ranges, start: int, end: int) -> None:
     if ranges and ranges[-1][1] == start:
         ranges[-1] = (ranges[-1][0], end)
         return
+    if not ranges or ranges[-1][1] < start:
+        ranges.append((start, end))
+        return
     low = bisect_left(ranges, start, key=lambda r: r[1])
     high = bisect_right(ranges, end, key=lambda r: r[0])
     if low < high:
@@ -35,7 +38,8 @@ def has(ranges: Ranges, number: int) -> bool:
 def missing(ranges: Ranges, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The parts of ``start … end - 1`` that are not in the set, ascending."""
     at = start
-    for index in range(bisect_right(ranges, start, key=lambda r: r[1]), len(ranges)):
+    passed = bisect_right(ranges, start, key=lambda r: r[1]) if len(ranges) > 1 else 0
+    for index in range(passed, len(ranges)):
         low, high = ranges[index]
         if low >= end:
             break
