@@ -335,6 +335,8 @@ class LeaderWorld:
         leader = await self._until_served("", LEADS_S)
         await asyncio.sleep(5 + self.rng.random())
         self.counts["first elections"] += len(self.leaders)
+        if len(self.leaders) > 1:  # Two brokers had theirs asked at the same time: that was a change of leader, too.
+            await asyncio.sleep(APART_MS / 1000)
         if self.plan.second:
             leader = await self._leads_second(leader)
         fault, began_s = self.plan.fault, self.loop.now_s
