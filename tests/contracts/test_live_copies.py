@@ -125,3 +125,19 @@ def test_what_was_taken_once_is_not_taken_again_where_it_has_copies(rig: CopiesR
     assert len(set(bodies)) == 31
     assert [body for body in bodies if body >= 1000] == [1060], "of what is sent again only the new one is taken"
     assert taker.receive(timeout=0.5) is None
+
+
+def test_the_way_out_for_a_queue_in_a_shared_host(rig: CopiesRig) -> None:
+    admin = rig.connect("b3").admin()
+    admin.create_destination("queue", QUEUE, useDMQ=False, hosting="shared")
+    for number, name in enumerate(("b1", "b2", "b3")):
+        rig.connect(name).session().producer(QUEUE).send_many([2 * number, 2 * number + 1])
+    with pytest.raises(ConfigError, match=r"create a queue with copies, .* pause the consumers of this one, and move"):
+        admin.update_destination("queue", QUEUE, replicas=3)
+    admin.create_destination("queue", "new", useDMQ=False, replicas=3)
+    admin.pause_destination("queue", QUEUE, "consumers")
+    assert admin.move_messages("queue", QUEUE, target="new") == 6
+    taker = rig.connect("b1").session().consumer("new")
+    assert sorted(message.body for _ in range(6) if (message := taker.receive(timeout=10)) is not None) == list(
+        range(6)
+    )

@@ -291,7 +291,8 @@ def refuse_unmovable(key: Key, attributes: Row, rows: Mapping[str, Row], schedul
     if attributes["hosting"] != "dedicated":
         raise ConfigError(
             f"{label}: hosting={attributes['hosting']}, and its host has other destinations, whose clients would be"
-            " ended too; create a queue with copies, have clients use that, and move the messages (raybroker move msg)"
+            " ended too; create a queue with copies, have clients use that, pause the consumers of this one, and move"
+            " its messages (raybroker move msg)"
         )
     if schedules:
         raise ConfigError(
