@@ -17,6 +17,9 @@ from raybroker.model.hashing import rendezvous
 
 AFTER_MS: Final = 150
 """How long this broker's copy hears no leader, beyond what it waits itself, before the others are asked."""
+FIRST_MS: Final = 1_000
+"""How much longer a broker waits at which a new log was not made: that one asks first, and of two at a time one is
+deposed at once."""
 FRESH_MS: Final = 3_000
 """What another broker has said longer ago does not count."""
 LEADER: Final = "LEADER"
@@ -134,7 +137,8 @@ class OwnCopy:
         if self.is_led or not self.row:
             self._unled_ms = -1
         elif self._unled_ms < 0:
-            self._unled_ms = now_ms
+            is_guest = placed.home != self._me and not self.row["term"]
+            self._unled_ms = now_ms + (FIRST_MS if is_guest else 0)
         waits = {} if self._unled_ms < 0 else {placed.home: self._unled_ms}
         heard = (placed.home,) if self.is_led else ()
         live = [name for name in placed.brokers if name in rows and not self._is_lost(name)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.copies.own_copy import AFTER_MS, FRESH_MS, OwnCopy, held_copies
+from raybroker.broker.copies.own_copy import AFTER_MS, FIRST_MS, FRESH_MS, OwnCopy, held_copies
 from raybroker.broker.copies.placed_log import PlacedLog
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.replicas.copy_takeover import AskCopies, StartAt
@@ -79,6 +79,16 @@ def test_the_first_broker_that_is_up_asks_and_the_best_copy_is_told() -> None:
     (start,) = copy.takeovers.answered(ask, "b3", held_copies(PLACED.log, row("c3", end=(1, 7, 6))))
     assert isinstance(start, StartAt)
     assert start.peer == "b3"
+
+
+def test_of_a_new_log_the_broker_that_made_it_asks_first() -> None:
+    found: dict[str, list[int]] = {}
+    for me in ("b1", "b2"):
+        copy = own(me)
+        copy.row = row(f"c{me[1:]}", term=0, end=(0, 0, 0), index=0)
+        found[me] = [at_ms for at_ms in (0, AFTER_MS, FIRST_MS, FIRST_MS + AFTER_MS) if copy.due(at_ms)]
+    assert found["b1"][0] == AFTER_MS
+    assert found["b2"] == [FIRST_MS + AFTER_MS], "the others do when it does not"
 
 
 def test_another_broker_that_is_up_before_it_asks_instead() -> None:
