@@ -363,18 +363,19 @@ class LeaderWorld:
             run.cancel()
 
     async def _leads_second(self, first: str) -> str:
-        """Have another one lead, and later a third one restart; the broker that leads now."""
-        self._end_process(first)
+        """Have another one lead; the first one is back when there may be the next one, and later a third one restarts.
+        The broker that leads now."""
+        self._end_process(first, APART_MS / 1000)
         leader = await self._until_served(first, SERVED_S["process"])
         await asyncio.sleep(APART_MS / 1000 + RESTART_S)
         self._end_process(self.rng.choice([name for name in self.names if name != leader]))
         await asyncio.sleep(RESTART_S + 1 + 4 * self.rng.random())
         return leader
 
-    def _end_process(self, broker: str) -> None:
+    def _end_process(self, broker: str, back_s: float = RESTART_S) -> None:
         self.processes[broker].end()
         self.serving.pop(broker, None)
-        self.after(RESTART_S, self.restart, self.processes[broker])
+        self.after(back_s, self.restart, self.processes[broker])
 
     def run(self) -> None:
         logging.getLogger("raybroker.cluster").disabled = True

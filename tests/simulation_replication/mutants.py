@@ -373,7 +373,11 @@ def a_lease_is_looked_at_before_a_pause(patch: Patch) -> None:
 
 @mutant
 def two_changes_at_a_time(patch: Patch) -> None:
-    def refusal(leading: Leading, event: ev.ChangeSet) -> str:
+    old = Leading._refusal
+
+    def refusal(leading: Leading, event: ev.ChangeSet | ev.RequireInSync) -> str:
+        if isinstance(event, ev.RequireInSync):
+            return old(leading, event)
         try:
             leading._state.log.members.changed(event.change, event.copy)
         except ConfigError as error:
