@@ -368,10 +368,10 @@ def _extended_in_hand(broker: LoopbackBroker) -> None:
         busy.set()
         go_on.wait(20)
 
-    connection.session().consumer(name, prefetch=1, ack_timeout_ms=90).on_message(listener)
+    connection.session().consumer(name, prefetch=1, ack_timeout_ms=300).on_message(listener)
     connection.session().producer(name).send("x")
     busy.wait(20)
-    assert nothing(connection.session().consumer(name), 0.3)
+    assert nothing(connection.session().consumer(name), 0.9)
     go_on.set()
     until(lambda: held(connection, name) == 0)
     assert seen == [1]
