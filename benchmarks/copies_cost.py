@@ -6,9 +6,10 @@
     python -m benchmarks.copies_cost takeover --messages 10000000
 
 Three copies on this machine, each with a process (the leader's is this one), a folder and syncs of its own.  ``lone``
-and ``throughput`` are measured at the host's own end of a connection, without a client and its socket: what they add is
-the same with and without copies.  They are compared in alternating slices: ``lone`` with a host that has no copies,
-``throughput`` with a bare pipe that appends and syncs in three processes, and sends what the others have to write.
+and ``throughput`` are measured at the host's own end of a connection, without a client and its socket: what a client
+waits ``benchmarks.copies_client`` measures.  They are compared in alternating slices: ``lone`` with a host that has no
+copies, and both with bare appends and syncs, here alone and in two other processes as well; ``throughput`` with a bare
+pipe that appends and syncs in three processes, and sends what the others have to write.
 ``takeover`` stores messages that were sent one by one, each a block of its own, has the leader's process end, and
 another copy lead: until its host has read what is stored, and for some seconds behind that, in which no copy may lose
 sight of its leader.
@@ -20,6 +21,7 @@ import argparse
 import asyncio
 import json
 import os
+import selectors
 import shutil
 import socket
 import statistics
@@ -29,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +65,8 @@ WINDOW = Config.from_values({})["raybroker.producer.window_bytes"] // (BODY * BL
 """Blocks that are not confirmed: as many as one producer has on their way."""
 WATCHED_S = 20.0
 """How long copies are watched behind a takeover."""
+BARE_BYTES = 64 << 20
+LONE_ROWS = ("send, no copies", "send, three copies", "bare append and sync", "bare, and of two others the first")
 LOOK_S = 0.001
 """What is confirmed otherwise than by other copies' answers is noticed within this time."""
 
@@ -219,34 +223,49 @@ def replicated(leader: Copy) -> HostStorage:
 async def compare_lone(directory: Path, rounds: int, count: int) -> None:
     # Both commit in the loop's own thread, as they do where the disk is quick, however busy this one is.
     committing.INLINE_NS_MAX = committing.INLINE_RUN_MAX = 1 << 62  # type: ignore[misc]
+    bare = BarePipe(directory, BARE_BYTES)
     with led(directory) as (leader, _, _):
         plain = Sender(HostStorage(Journal(directory / "plain", monotonic_ns=time.monotonic_ns, entropy=token)))
         copied = Sender(replicated(leader))
         for one in (plain, copied):
             await one.open()
             await one.lone(50)
-        found: tuple[list[float], list[float]] = ([], [])
+        found: tuple[list[float], ...] = ([], [], [], [])
         for _ in range(rounds):
-            for one, into in zip((plain, copied), found, strict=True):
+            for one, into in zip((plain, copied), found[:2], strict=True):
                 into.append(await one.lone(count))
-        ratios = [b / a for a, b in zip(*found, strict=True)]
-        print("lone send, no copies    ", quarters(found[0], "µs", 1e6))
-        print("lone send, three copies ", quarters(found[1], "µs", 1e6))
-        print(f"ratio of time: {statistics.median(ratios):.2f}, at most 1.8 wanted")
+            for with_copies, into in zip((False, True), found[2:], strict=True):
+                into.append(bare.lone(count, copied=with_copies))
+        for what, times in zip(LONE_ROWS, found, strict=True):
+            print(f"{what:40}", quarters(times, "µs", 1e6))
+        for what, alone, three in (("sends", *found[:2]), ("bare", *found[2:])):
+            added = [b - a for a, b in zip(alone, three, strict=True)]
+            print(f"{what:40}", quarters([b / a for a, b in zip(alone, three, strict=True)], "%", 100), end="")
+            print(", added", quarters(added, "µs", 1e6))
         for one in (plain, copied):
             await one.service.close()
+    bare.close()
 
 
 # ---- the bare pipe
 
 
-def sink(directory: str) -> None:
+def bare_file(path: Path, reserve: int) -> int:
+    """A file to append to; ``reserve``: bytes of it that have their place on the disk already, as in a journal."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    if reserve:
+        os.posix_fallocate(fd, 0, reserve)
+        os.fsync(fd)
+    return fd
+
+
+def sink(path: str, reserve: str) -> None:
     """Append and sync what comes, and answer each group."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(listening.getsockname()[1], flush=True)
         came, _ = listening.accept()
     came.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    fd = os.open(Path(directory), os.O_RDWR | os.O_CREAT, 0o600)
+    fd = bare_file(Path(path), int(reserve))
     stream, at = came.makefile("rb"), 0
     while head := stream.read(4):
         data = stream.read(struct.unpack("<I", head)[0])
@@ -259,18 +278,45 @@ def sink(directory: str) -> None:
 class BarePipe:
     """One append and one sync a group in three processes: nothing else."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, reserve: int = 0) -> None:
         self.ends: list[socket.socket] = []
         self.processes: list[subprocess.Popen[str]] = []
         for number in (1, 2):
-            command = [sys.executable, "-m", "benchmarks.copies_cost", "sink", str(directory / f"sink{number}")]
+            path = directory / f"sink{number}"
+            command = [sys.executable, "-m", "benchmarks.copies_cost", "sink", str(path), str(reserve)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert process.stdout is not None
             self.ends.append(socket.create_connection(("127.0.0.1", int(process.stdout.readline()))))
             self.ends[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.processes.append(process)
-        self.fd = os.open(directory / "sink0", os.O_RDWR | os.O_CREAT, 0o600)
+        self.fd = bare_file(directory / "sink0", reserve)
         self.at = 0
+
+    def lone(self, count: int, *, copied: bool) -> float:
+        """Seconds a message of one body; ``copied``: until the first of the others has answered, too."""
+        data = bytes(BODY)
+        frame = struct.pack("<I", len(data)) + data
+        answered = [0, 0]
+        with selectors.DefaultSelector() as selector:
+            for number, end in enumerate(self.ends):
+                selector.register(end, selectors.EVENT_READ, number)
+
+            def read(sent: int, least: Callable[[list[int]], int]) -> None:
+                while least(answered) < sent:
+                    for key, _ in selector.select():
+                        answered[key.data] += len(self.ends[key.data].recv(4096))
+
+            began = time.perf_counter()
+            for sent in range(1, count + 1):
+                for end in self.ends if copied else ():
+                    end.sendall(frame)
+                os.pwrite(self.fd, data, self.at)
+                os.fdatasync(self.fd)
+                self.at += len(data)
+                read(sent if copied else 0, max)
+            took = time.perf_counter() - began
+            read(count if copied else 0, min)
+        return took / count
 
     def stream(self, blocks: int, group: int) -> float:
         data = bytes(BODY * BLOCK_MESSAGES * group)
