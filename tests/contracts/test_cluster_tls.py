@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,8 @@ def test_nothing_of_a_message_is_on_the_wire(broker: Secured) -> None:
 
 
 async def _located(ask: Any, way: Any, *args: Any, **options: Any) -> Any:
-    return replace(await ask(*args, **options), dial=way)
+    place = await ask(*args, **options)
+    return place._replace(dial=way)
 
 
 def clear_port(broker: Secured) -> int:
