@@ -180,7 +180,8 @@ def _features(results: Results) -> Iterator[str]:
 def _conditions(results: Results) -> Iterator[str]:
     """When and on what the figures were taken, and what was absent."""
     facts = [f"commit {results.commit[:COMMIT_SHOWN]}"] if results.commit else []
-    facts += [f"{value:g} {what}" for what, value in results.machine.items()]
+    # A file's order is not that of a run.
+    facts += [f"{value:g} {what}" for what, value in sorted(results.machine.items(), reverse=True)]
     facts += [f"load {results.load:.1f}"] if results.load is not None else []
     sync = _cell(results, "sync", "ms", spread=False)
     yield _paragraph(f"Taken {results.date}: {', '.join(facts)}; a sync of 4 KiB took {sync}.")

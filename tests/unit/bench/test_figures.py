@@ -55,6 +55,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert figure_pages.load(path) == Results()
     figure_pages.save(found := results(loopback=120.0), path)
     assert figure_pages.load(path) == found
+    assert text("against", figure_pages.load(path)) == text("against", found)
     assert set(json.loads(path.read_text())["machine"]) == {"processors", "GB of memory"}
     assert found.figures["receive"] == Taken(0.5, 0.5, 0.5, 1, "", OLD, "a" * 40)
 
