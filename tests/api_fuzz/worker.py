@@ -14,6 +14,7 @@ from typing import Any, Final
 from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.errors import BrokerError
 from raybroker.model.definitions.forwarding import forwarding
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE
 from raybroker.system.clock import SystemClock
 from tests.api_fuzz import stomp_player
 from tests.api_fuzz.beside import BusyPlayer, Refused, subscribed
@@ -205,6 +206,8 @@ def made(admin: Any, plan: Plan) -> None:
     admin.create_destination("queue", UNIQUE, if_exists="keep", duplicateWindowMs=600_000)
     for name in (FORWARDED, TARGET):
         admin.create_destination("queue", name, if_exists="keep")
+    # A full queue of dead messages lets the oldest go, and nobody notes which.
+    admin.update_destination("queue", DEAD_MESSAGE_QUEUE, maxNumMsgs=-1, maxTotalMsgBytes="-1")
     subscribed(admin)
 
 
