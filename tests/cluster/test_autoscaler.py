@@ -17,6 +17,7 @@ import pytest
 
 import raybroker as rb
 from tests.cluster import rays
+from tests.cluster.load import until
 from tests.cluster.process_nodes import HEAD, start_command
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
@@ -35,14 +36,7 @@ COMMANDS = (
     "rsync_exclude",
     "rsync_filter",
 )
-"""What a configuration of the autoscaler has beside what is asked for here."""
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end, f"not within {WAIT_S:.0f} s: {what}"
-        time.sleep(0.25)
+"""What Ray's monitor wants a configuration to have, empty or not."""
 
 
 def configuration(address: str) -> dict[str, Any]:
@@ -93,7 +87,7 @@ def autoscaled_ray() -> Iterator[None]:
     command = start_command("--head", f"--temp-dir={made / 'ray'}", *arguments)
     head = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: _listens(port), "the control store listens")
+        until(lambda: _listens(port), "the control store listens", WAIT_S)
         start: Callable[..., Any] = getattr(ray, "init_of_ray", ray.init)
         start(address=address, namespace="tests", log_to_driver=False, logging_level=logging.ERROR)
         yield
@@ -136,7 +130,7 @@ def test_nodes_come_for_a_pool_and_go_when_it_needs_none(tmp_path: Path) -> None
             options: dict[str, Any] = {"actor_options": {"num_cpus": 1}, "max": NODES_MAX, "promise_s": 5}
             with rb.deploy(work, cluster=CLUSTER, request_nodes=True, **options):
                 connection.session().producer("jobs").send_many(range(JOBS))
-                until(lambda: nodes() == NODES_MAX, "there is a node for each instance")
-                until(lambda: handled() == set(range(JOBS)), "all is done")
-                until(lambda: nodes() == 0, "nodes that nobody needs go")
+                until(lambda: nodes() == NODES_MAX, "there is a node for each instance", WAIT_S)
+                until(lambda: handled() == set(range(JOBS)), "all is done", WAIT_S)
+                until(lambda: nodes() == 0, "nodes that nobody needs go", WAIT_S)
         started.stop()

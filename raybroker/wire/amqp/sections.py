@@ -173,10 +173,8 @@ class MessageSections:
 
     @property
     def properties(self) -> AmqpProperties | None:
-        for code, _, value, _ in self.spans:
-            if code == PROPERTIES:
-                return self.properties_at(value)
-        return None
+        found = self.find(PROPERTIES)
+        return None if found is None else self.properties_at(found.value)
 
     def properties_at(self, value: int) -> AmqpProperties:
         """The properties, whose section has its value there."""
@@ -240,11 +238,9 @@ class MessageSections:
         return value
 
     def _map(self, code: int) -> dict[Any, Any]:
-        for found, _, at, _ in self.spans:
-            if found == code:
-                value: dict[Any, Any] = decode(self.data, at)[0]
-                return value
-        return {}
+        found = self.find(code)
+        value: dict[Any, Any] = {} if found is None else decode(self.data, found.value)[0]
+        return value
 
 
 def _check_order(last: int, code: int) -> None:
