@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from raybroker.errors import (
     InvalidDestinationError,
     NoClusterError,
 )
+from raybroker.transport.direct import SUPPORTED, DirectSockets
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import preface
 from tests.cluster.rays import small_store
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 from tests.manual.blocks import by_page
 from tests.manual.running import run_commands, run_page
+
+LED_ROUNDS = 300
 
 # ---- starting and connecting -----------------------------------------------------------------------------------------
 
@@ -35,6 +39,31 @@ def test_what_is_sent_by_one_connection_is_received_by_another(cluster: Any) -> 
         consumer = second.session().consumer("hello")
         assert first.session().producer("hello").send({"id": 1}).startswith("ID:")
         assert take(consumer, 1)[0].body == {"id": 1}
+
+
+@pytest.mark.smoke
+@pytest.mark.skipif(not SUPPORTED, reason="this system has no epoll")
+def test_a_thread_that_makes_one_call_after_another_serves_its_sockets_itself(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, read = list[int](), DirectSockets.read
+
+    def noted(self: DirectSockets, number: int) -> None:
+        served.append(threading.get_ident())
+        read(self, number)
+
+    monkeypatch.setattr(DirectSockets, "read", noted)
+    with rb.connect() as connection:
+        producer, consumer = connection.session().producer("led"), connection.session().consumer("led")
+
+        rounds = 0
+        for _ in range(LED_ROUNDS):
+            del served[:]
+            producer.send("x")
+            assert consumer.receive(timeout=WAIT_S) is not None
+            rounds += bool(served)
+        assert rounds > LED_ROUNDS / 2  # Others are served by the IO thread: it has to run now and then.
+        assert set(served) == {threading.get_ident()}
 
 
 @pytest.mark.smoke

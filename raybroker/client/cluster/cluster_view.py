@@ -116,7 +116,7 @@ class ClusterView:
             others = [name for name in alive(self._view) if name != directory.home]
             try:
                 if not others:
-                    await self._tasks.pause()
+                    await self._tasks.rest()
                     continue
                 witness = others[turn % len(others)]
                 async with asyncio.timeout(ANSWER_S):

@@ -75,8 +75,12 @@ class Tasks:
         return await asyncio.shield(task)
 
     async def pause(self) -> None:
-        """Sleep as long as between two attempts to connect."""
+        """Sleep as long as between two attempts to connect; somebody waits for what comes then."""
         await sleep_waited_for(self._interval_s)
+
+    async def rest(self) -> None:
+        """Sleep as long between two looks that nobody waits for: threads may serve the sockets meanwhile."""
+        await asyncio.sleep(self._interval_s)
 
     async def with_retry(
         self, what: str, work: Callable[[], Awaitable[T]], failed: Callable[[BrokerError], None] | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from raybroker.client.cluster.directory import DestinationPlace, KnownBroker, View
 from raybroker.errors import ConnectionLostError
+from raybroker.transport.loops import PausableLoop
 from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import TOKEN, Scripted, ScriptedHost, run, turns
 
@@ -110,3 +111,21 @@ def test_a_broker_that_is_said_to_be_down_is_given_up_when_it_is_silent() -> Non
         assert not kept.lost
 
     run(work)
+
+
+def test_a_connection_to_a_broker_alone_gives_its_loop_no_reason_to_run() -> None:
+    """Nobody watches over the home broker where there is no other one; a loop that waited for one to come would never
+    stand still, and so no thread could serve its sockets itself."""
+    loop = PausableLoop()
+
+    async def work() -> None:
+        scripted = Scripted(imqReconnectInterval=60_000)
+        Cluster(scripted, "b1")
+        await scripted.core.brokers.view()
+        await turns()
+        assert not loop.is_timed
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(work())
