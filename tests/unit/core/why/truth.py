@@ -213,7 +213,11 @@ class Remover:
             case "overdue":
                 self.driver.do(cmd.Begun(number, 0))
             case "recalled":
-                self.driver.do(cmd.Recalled(number, [], True))
+                # It keeps all: where the oldest are to make room, it is asked for the next ones then.
+                while consumer.recall is not None:
+                    asked = consumer.recall
+                    self.driver.do(cmd.Recalled(number, [], True))
+                    assert consumer.recall is not asked, "an answer ends its question"
             case "buffer_full":
                 self.driver.do(cmd.Taken(number, consumer.next_tag - 1))
             case "not_acknowledged" | "half_held":
