@@ -51,11 +51,12 @@ class Delivery(NamedTuple):
 
 def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
     """The first ``count`` messages of a delivery, and the others."""
-    run = delivery.run
-    first = pk.lowest(run.mask, count)
-    head = Delivery(delivery.tag, count, run._replace(mask=first), delivery.until_ms)
-    rest = run._replace(mask=run.mask & ~first)
-    return head, Delivery(delivery.tag + count, delivery.count - count, rest, delivery.until_ms)
+    tag, messages, (arrival, ordinal, mask, attempts, failures, priority), until_ms = delivery
+    first = pk.lowest(mask, count)
+    # Whoever acknowledges message by message comes here for each: copying with ``_replace`` takes three times as long.
+    head = Run(arrival, ordinal, first, attempts, failures, priority)
+    rest = Run(arrival, ordinal, mask & ~first, attempts, failures, priority)
+    return Delivery(tag, count, head, until_ms), Delivery(tag + count, messages - count, rest, until_ms)
 
 
 class Consumer:
