@@ -11,6 +11,7 @@
 ``rb.loopback()`` is the same without Ray, for tests.  ``raybroker.aio`` has the handles as coroutines.
 """
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,17 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "__version__", "data", "serve"})
 
 
+def _load(module: str) -> Any:
+    """Import a module. What comes with it stays: the collector would go through that again and again meanwhile."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _found(name: str) -> Any:
     """A public name, from its module; the version is read where the package is installed."""
     if name == "__version__":
@@ -138,8 +150,8 @@ def _found(name: str) -> Any:
         raise AttributeError(f"module 'raybroker' has no attribute {name!r}")
     try:
         if name in _MODULES:
-            return import_module(f"raybroker.{name}")
-        module = import_module(_HOMES[name])
+            return _load(f"raybroker.{name}")
+        module = _load(_HOMES[name])
     except ModuleNotFoundError as error:
         from raybroker.model.packages import how_to_install
 
