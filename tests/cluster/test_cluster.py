@@ -55,7 +55,6 @@ def test_a_thread_that_makes_one_call_after_another_serves_its_sockets_itself(
     monkeypatch.setattr(DirectSockets, "read", noted)
     with rb.connect() as connection:
         producer, consumer = connection.session().producer("led"), connection.session().consumer("led")
-
         rounds = 0
         for _ in range(LED_ROUNDS):
             del served[:]

@@ -144,6 +144,18 @@ def test_commits_are_served_by_the_thread_that_waits(make_broker: MakeBroker, se
     assert bodies_of(connection.session().consumer(name), count) == list(range(count))
 
 
+def test_a_watch_for_a_destination_that_is_not_there_keeps_no_thread_from_serving(
+    make_broker: MakeBroker, served: list[int]
+) -> None:
+    """It is looked for again at intervals, which nobody waits for."""
+    broker = make_broker()
+    connection, seen = broker.connect(imqReconnectInterval=600_000), list[Any]()
+    connection.on_consumer_event(broker.name(), seen.append)
+    until(lambda: len(seen) == 1)
+    producer = connection.session().producer(broker.name())
+    led_until(served, lambda: producer.send("x"))
+
+
 def test_openings_and_administration_are_served_by_the_thread_that_waits(
     make_broker: MakeBroker, served: list[int]
 ) -> None:

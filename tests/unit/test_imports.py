@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -198,3 +199,17 @@ def test_every_public_name_is_found_where_the_package_says() -> None:
     assert set(rb.__all__) <= set(dir(rb))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         rb.nothing  # noqa: B018 - looking it up is the test
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_as_it_was_when_a_module_was_loaded_or_is_not_there(collects: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        rb._load("raybroker.errors")
+        assert gc.isenabled() == collects
+        with pytest.raises(ModuleNotFoundError):
+            rb._load("raybroker.nothing")
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()

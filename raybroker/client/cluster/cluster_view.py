@@ -127,7 +127,7 @@ class ClusterView:
                     await directory.brokers_changed(seen.version, WITNESS_WAIT_S, witness)
             except (BrokerError, TimeoutError):
                 turn += 1
-                await self._tasks.pause()
+                await self._tasks.rest()
 
     async def _doubt(self, home: str) -> None:
         """There is reason to believe that our home broker is down: if it does not answer us, have another one."""

@@ -105,7 +105,7 @@ class ConsumerWatch(Endpoint):
 
     async def _keep_looking(self) -> None:
         while not self.closed:
-            await self._tasks.pause()
+            await self._tasks.rest()
             try:
                 if not self.closed:
                     await self._attachments.attach(self, create=False)

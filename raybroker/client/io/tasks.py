@@ -75,11 +75,11 @@ class Tasks:
         return await asyncio.shield(task)
 
     async def pause(self) -> None:
-        """Sleep as long as between two attempts to connect; somebody waits for what comes then."""
+        """Sleep as long as between two attempts to connect: somebody waits for what comes then, and the loop runs."""
         await sleep_waited_for(self._interval_s)
 
     async def rest(self) -> None:
-        """Sleep as long between two looks that nobody waits for: threads may serve the sockets meanwhile."""
+        """Sleep as long between two looks that nobody waits for: the loop may stand still meanwhile."""
         await asyncio.sleep(self._interval_s)
 
     async def with_retry(
