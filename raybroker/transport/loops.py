@@ -11,7 +11,8 @@ import asyncio
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import Context, copy_context
 from typing import Any, Final
 
@@ -93,12 +94,14 @@ class PausableLoop(uvloop.Loop):
         """What the leader has scheduled."""
         self._foreign = foreign
         self._short_s = 0.0
-        """When the last of these timers is over, by the loop's clock."""
+        """When the last of the short timers is over, by the loop's clock."""
+        self._pauses = 0
+        """Pauses, under way, whose end somebody waits for."""
 
     @property
     def is_timed(self) -> bool:
-        """A short timer is not over yet, or one that somebody waits for."""
-        return self._short_s > self.time()
+        """A short timer is not over yet, or a pause that somebody waits for."""
+        return self._pauses > 0 or self._short_s > self.time()
 
     def take_notes(self) -> None:
         """Begin to take notes; nothing is noted yet. While notes are taken, what is noted stays so."""
@@ -134,10 +137,16 @@ class PausableLoop(uvloop.Loop):
             self._short_s = max(self._short_s, self.time() + delay)
         return _call_later(self, delay, callback, *args, context=context)
 
-    def run_for(self, delay_s: float) -> None:
-        """Somebody waits for a timer of that length: until it is over the loop does not stand still."""
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Somebody waits for the end of what is awaited within: until then, also if it is given up, the loop does not
+        stand still."""
         self.noted = True
-        self._short_s = max(self._short_s, self.time() + delay_s)
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
 
     def call_lazily(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         """:meth:`call_later` for what may be late by as long as the loop stands still."""
@@ -191,6 +200,5 @@ async def sleep_waited_for(delay_s: float) -> None:
     are over.  A thread that led in its place would wait for this one in vain.
     """
     loop = asyncio.get_running_loop()
-    if isinstance(loop, PausableLoop):
-        loop.run_for(delay_s)
-    await asyncio.sleep(delay_s)
+    with loop.running() if isinstance(loop, PausableLoop) else nullcontext():
+        await asyncio.sleep(delay_s)

@@ -6,12 +6,14 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raybroker as rb
+from raybroker.client.io.io_thread import IoThread, end_thread
 from raybroker.errors import (
     BrokerError,
     ConfigError,
@@ -41,7 +43,16 @@ def test_what_is_sent_by_one_connection_is_received_by_another(cluster: Any) -> 
         assert take(consumer, 1)[0].body == {"id": 1}
 
 
+@pytest.fixture
+def own_io(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An IO thread for this test alone: nobody else in this process needs its loop."""
+    monkeypatch.setattr(IoThread, "_shared", None)
+    yield
+    end_thread(IoThread.shared())
+
+
 @pytest.mark.smoke
+@pytest.mark.usefixtures("own_io")
 @pytest.mark.skipif(not SUPPORTED, reason="this system has no epoll")
 def test_a_thread_that_makes_one_call_after_another_serves_its_sockets_itself(
     cluster: Any, monkeypatch: pytest.MonkeyPatch

@@ -302,6 +302,15 @@ def state_of(connection: Any, name: str, type: str = "queue") -> dict[str, Any]:
     return found
 
 
+def rests(connection: Any, name: str, since_s: float, delay_ms: int) -> bool:
+    """One message of the queue is delayed, unless its time is over by now: a busy machine may take as long to look.
+
+    ``since_s`` is when the monotonic clock had not begun to count the delay.
+    """
+    delayed = state_of(connection, name)["delayed"]
+    return bool(delayed == 1 or time.monotonic() - since_s >= delay_ms / 1000)
+
+
 def create(connection: Any, name: str, type: str = "queue", **attributes: object) -> str:
     """A destination with these attributes; returns its name."""
     connection.admin().create_destination(type, name, **attributes)

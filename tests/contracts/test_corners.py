@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.contracts.handles import (
     names_of,
     nothing,
     outlive,
+    rests,
     state_of,
     take,
     until,
@@ -178,8 +180,9 @@ def test_the_sessions_redelivery_delay_holds_for_a_rollback(broker: LoopbackBrok
     session = connection.session(transacted=True, redelivery_delay_ms=80)
     consumer = session.consumer(name)
     take(consumer, 1)
+    since_s = time.monotonic()
     session.rollback()
-    assert state_of(connection, name)["delayed"] == 1, "what was only prefetched comes at once"
+    assert rests(connection, name, since_s, 80), "what was only prefetched comes at once"
     assert bodies(take(consumer, 2)) == [1, 0]
 
 

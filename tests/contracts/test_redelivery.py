@@ -12,7 +12,19 @@ import pytest
 from raybroker.errors import ConfigError, IllegalStateError
 from tests.contracts.conftest import ONE_FACE, TWO_FACES, MakeBroker, OneStore
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, buffered, create, cut, dead, nothing, state_of, take, until
+from tests.contracts.handles import (
+    LoopbackBroker,
+    bodies,
+    buffered,
+    create,
+    cut,
+    dead,
+    nothing,
+    rests,
+    state_of,
+    take,
+    until,
+)
 
 DELAY_MS = 120
 
@@ -261,7 +273,7 @@ def test_what_is_recovered_rests_for_the_redelivery_delay(broker: LoopbackBroker
     take(consumer, 1)
     started = time.monotonic()
     session.recover()
-    assert state_of(connection, name)["delayed"] == 1
+    assert rests(connection, name, started, DELAY_MS)
     assert take(consumer, 1)[0].delivery_count == 2
     assert time.monotonic() - started >= DELAY_MS / 1000 - 0.002
 

@@ -181,8 +181,18 @@ def test_a_pause_that_somebody_waits_for_is_a_reason_to_run_however_long(led: Pa
     led.take_no_notes()
     set_running_loop(None)
     led.run_until_complete(pause)
-    led.call_lazily(0.005, led.stop)  # Its timers count whole milliseconds, and may be over a little before their time.
-    led.run_forever()
+    assert not led.is_timed
+
+
+def test_a_pause_that_is_given_up_is_no_reason_to_run(led: PausableLoop) -> None:
+    """Its connection was closed: threads of others serve the sockets again, and not only when it would have ended."""
+    pauses = [led.create_task(sleep_waited_for(60)) for _ in range(2)]
+    led.run_ready()
+    pauses[0].cancel()
+    led.run_ready()
+    assert led.is_timed
+    pauses[1].cancel()
+    led.run_ready()
     assert not led.is_timed
 
 
