@@ -7,13 +7,14 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import raybroker as rb
+from raybroker import aio
 from raybroker.client.io import io_thread, turns
 from raybroker.transport.direct import SUPPORTED, DirectSockets
 from tests.contracts.conftest import MakeBroker
@@ -153,6 +154,54 @@ def test_a_watch_for_a_destination_that_is_not_there_keeps_no_thread_from_servin
     connection.on_consumer_event(broker.name(), seen.append)
     until(lambda: len(seen) == 1)
     producer = connection.session().producer(broker.name())
+    led_until(served, lambda: producer.send("x"))
+
+
+class WithAsyncio:
+    """A connection of an application's event loop, in a program that blocks elsewhere."""
+
+    def __init__(self, broker: LoopbackBroker, name: str) -> None:
+        self._connection = aio.Connection(broker.connect()._core)
+
+    def end(self) -> None:
+        asyncio.run(self._connection.close())
+
+
+class WithListener:
+    """A consumer whose messages go to a listener."""
+
+    def __init__(self, broker: LoopbackBroker, name: str) -> None:
+        self._session = broker.connect().session()
+        self._session.consumer(name).on_message(lambda message: None)
+
+    def end(self) -> None:
+        self._session.close()
+
+
+class Undirected:
+    """A connection whose sockets no thread that waits may serve."""
+
+    def __init__(self, broker: LoopbackBroker, name: str) -> None:
+        self._connection = broker.connect(**{"raybroker.client.direct": False})
+
+    def end(self) -> None:
+        self._connection.close()
+        self._connection.close()
+
+
+@pytest.mark.parametrize("other", [WithAsyncio, WithListener, Undirected])
+def test_who_needs_the_loop_keeps_threads_from_their_sockets_until_it_ends(
+    make_broker: MakeBroker, served: list[int], other: Callable[[LoopbackBroker, str], Any]
+) -> None:
+    broker = make_broker()
+    producer = broker.connect().session().producer(broker.name())
+    led_until(served, lambda: producer.send("x"))
+    needing = other(broker, broker.name())
+    served.clear()
+    for _ in range(MANY):
+        producer.send("x")
+    assert threading.get_ident() not in served
+    needing.end()
     led_until(served, lambda: producer.send("x"))
 
 

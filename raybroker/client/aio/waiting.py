@@ -16,7 +16,7 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
 from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.callbacks import Callbacks
-from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.io_thread import Inherited, IoThread
 from raybroker.client.io.own_loop import begun
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.members.unnamed import AnyProducer
@@ -45,9 +45,9 @@ class ProducerBase(PicklableProducer):
         return await getattr(self, name)(*args, **named)
 
 
-def settle(io: IoThread) -> None:
-    """Tasks of the application's event loop wait for what the IO loop does: from now on it serves alone."""
-    io.count_resident(1)
+def settle(io: IoThread, user: Inherited) -> None:
+    """Tasks of the application's event loop wait for what the IO loop does: it serves alone until ``user`` ends."""
+    io.join(user, resident=True)
 
 
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:

@@ -105,7 +105,7 @@ class Connection(PicklableConnection):
 
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
-        settle(self._core.io)
+        settle(self._core.io, self._core)
         self._sessions: list[Session] = []
 
     def session(

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.io_thread import Inherited, IoThread
 from raybroker.client.io.lone_waiter import LoneWaiter
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
@@ -29,7 +29,7 @@ CANCELLABLE: Final = False
 ProducerBase = PicklableProducer
 
 
-def settle(io: IoThread) -> None:
+def settle(io: IoThread, user: Inherited) -> None:
     """Threads that wait may serve the sockets: they do not need the IO loop."""
 
 

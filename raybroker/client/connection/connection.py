@@ -120,24 +120,16 @@ class ConnectionCore:
             reconnects=attributes["imqReconnectEnabled"],
         )
         self.handles = OpenHandles(ConsumerWatches(io.post, tasks, self.attachments))
-        io.join(self)
+        io.join(self, resident=not attributes["raybroker.client.direct"])
 
     def _direct_sockets(self) -> DirectSockets | None:
         """Return where threads that wait find its links; None: the IO thread serves them, and those of all others
         too."""
-        if self.attributes["raybroker.client.direct"]:
-            sockets = self.io.serve_directly()
-            if sockets is not None:
-                most_ns = spin_ns(self.attributes["raybroker.client.spin"], processors())
-                sockets.spin_for(most_ns, self.clock.monotonic_ns)
-            return sockets
-
-        async def gone() -> None:
-            self.io.count_resident(-1)
-
-        self.io.count_resident(1)
-        self.kept.at_close.append(gone)
-        return None
+        sockets = self.io.serve_directly() if self.attributes["raybroker.client.direct"] else None
+        if sockets is not None:
+            most_ns = spin_ns(self.attributes["raybroker.client.spin"], processors())
+            sockets.spin_for(most_ns, self.clock.monotonic_ns)
+        return sockets
 
     @property
     def closed(self) -> bool:
@@ -273,8 +265,10 @@ class ConnectionCore:
         self.tasks.cancel_all()
         self.handles.shut(IllegalStateError("the connection is closed"))
         self.channels.close()
-        await self.directory.close()
-        await self.io.left()
+        try:
+            await self.directory.close()
+        finally:
+            await self.io.left(self)
 
 
 def identified(core: ConnectionCore) -> ConnectionCore:

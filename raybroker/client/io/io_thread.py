@@ -101,6 +101,8 @@ class IoThread:
         """Sockets that a waiting thread may serve, once some connection wants that."""
         self.residents = 0
         """Those who need the loop for whatever they do (:meth:`count_resident`): with any, no thread leads."""
+        self._needing: weakref.WeakSet[Inherited] = weakref.WeakSet()
+        """Connections among them."""
         self._turns = Turns()
         self._lock = threading.RLock()
         """Guards ``_turns``, ``_rung`` and ``_woken``; whoever holds it takes no other one. A handler of a signal may
@@ -337,8 +339,8 @@ class IoThread:
                 self.sockets.ring()
 
     def count_resident(self, residents: int) -> None:
-        """Note that somebody comes (1) or goes (-1) who needs the event loop for whatever he does: a broker, a listener
-        or an application's event loop."""
+        """Note that somebody comes (1) or goes (-1) who needs the event loop for whatever he does: a broker or a
+        listener."""
         with self._lock:
             self.residents += residents
 
@@ -458,14 +460,23 @@ class IoThread:
 
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
-    def join(self, user: Inherited) -> None:
-        """Serve a new connection, and end, with the interpreter, before everything that was loaded until now."""
+    def join(self, user: Inherited, *, resident: bool = False) -> None:
+        """Serve a new connection, and end, with the interpreter, before everything that was loaded until now.
+
+        ``resident``: until it has left it counts among those who need the event loop, also if it has joined before.
+        """
         self.users.add(user)
+        if resident and user not in self._needing:
+            self._needing.add(user)
+            self.count_resident(1)
         atexit.unregister(self._end_at_exit)
         atexit.register(self._end_at_exit)
 
-    async def left(self) -> None:
+    async def left(self, leaving: Inherited) -> None:
         """A connection that has joined was closed; on the loop."""
+        if leaving in self._needing:
+            self._needing.discard(leaving)
+            self.count_resident(-1)
 
     def _end_at_exit(self) -> None:
         """The interpreter ends: cancel every task, and then the loop."""

@@ -135,7 +135,7 @@ class OwnLoop(IoThread):
 
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
-    def join(self, user: Inherited) -> None:
+    def join(self, user: Inherited, *, resident: bool = False) -> None:
         """Serve a new connection; the application ends its loop, and a task has to learn of it."""
         self.users.add(user)
         self.post(self._watch)
@@ -144,7 +144,7 @@ class OwnLoop(IoThread):
         if self._watcher is None and not self.unusable:
             self._watcher = self.loop.create_task(self._until_cancelled(), name="raybroker: connections of this loop")
 
-    async def left(self) -> None:
+    async def left(self, leaving: Inherited) -> None:
         """A connection was closed. The last one takes the task along, or a loop that is closed now has it pending."""
         guard = self._watcher
         if guard is not None and all(user.closed for user in list(self.users)):

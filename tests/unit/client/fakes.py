@@ -46,10 +46,10 @@ class LoopIo:
     def require_usable(self) -> None:
         """It is."""
 
-    def join(self, user: object) -> None:
+    def join(self, user: object, *, resident: bool = False) -> None:
         """Nothing ends."""
 
-    async def left(self) -> None:
+    async def left(self, user: object) -> None:
         """The loop is the test's."""
 
     def post(self, call: Callable[..., object], *args: Any) -> None:

@@ -124,7 +124,7 @@ def test_the_last_connection_that_is_closed_leaves_no_task_and_the_next_is_watch
         await asyncio.sleep(0.01)
         for connection, tasks in ((first, 1), (second, 0)):
             connection.closed = True
-            await io.left()
+            await io.left(connection)
             assert len(asyncio.all_tasks() - {me}) == tasks
         io.require_usable()
         io.join(third)
