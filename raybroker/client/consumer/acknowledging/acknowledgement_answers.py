@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.returned_deliveries import UNCONFIRMED
 from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.io.lazy_future import LazyFuture
 from raybroker.model.errors import BrokerError, IllegalStateError
 
 OVERDUE = "its ack deadline (ack_timeout_ms) was over, or it was taken back otherwise"
 
 
-class Confirmation(Future[int]):
+class Confirmation(LazyFuture[int]):
     """The broker's answer about deliveries of one consumer: how many of them it did not know any more."""
 
     def __init__(self, consumer: ConsumerCore, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
-        super().__init__()
         self._consumer = consumer
         self._epoch = epoch
         self._ranges = ranges
@@ -54,7 +53,6 @@ class Faulty(Confirmation):
     """Stands among the answers for what could not be asked for at all."""
 
     def __init__(self, fault: BrokerError) -> None:
-        Future.__init__(self)
         self._fault = fault
         self.set_result(0)
 
