@@ -37,6 +37,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("queue", "idle queue in a shared host", "kB", False),
     Figure("create", "creating a queue in a shared host", "ms", False),
     Figure("create_dedicated", "creating a queue with a host of its own", "ms", False),
+    Figure("restart_dedicated", "rb.start() of a broker with many dedicated queues", "s", False),
     Figure("import", "import raybroker", "ms", False),
     Figure("loopback", "rb.loopback() to the first message", "ms", False),
     Figure("start", "rb.start() on a running Ray to the first message", "s", False),

@@ -5,6 +5,8 @@
     start               rb.start() in a process that is connected to a running Ray, until the first message was received
     create_dedicated    creating a queue with a host of its own, which can be used when the call returns; with a spare
                         host (raybroker.hosting.spare) and, in the note, without
+    restart_dedicated   with ``--hosts N``: rb.start() of a stopped broker with N such queues, until a message was read
+                        in each of them; in the note, how long Ray takes to start N empty actors
 
 Interpreters find compiled bytecode, as those of installed packages do: it is written to a folder of this run first.
 Medians of several runs, with the lowest and the highest.
@@ -38,8 +40,10 @@ Found = dict[str, Spread]
 INTERPRETERS: Final = 7
 STARTS: Final = 3
 CREATED: Final = 5
+RESTARTS: Final = 5
 PAUSE_SECONDS: Final = 5.0
-"""Between two creations, so that the broker has the next spare host ready."""
+"""Between two creations, so that the broker has the next spare host ready; and between the end of many processes and
+the start of others."""
 PATIENCE_SECONDS: Final = 60.0
 
 IMPORT: Final = "began = time.perf_counter(); import raybroker; print(time.perf_counter() - began)"
@@ -125,6 +129,62 @@ def creations(job: Any, address: Address, pause_s: float) -> list[float]:
     return took
 
 
+def restarts(job: Any, address: Address, folder: str, hosts: int) -> dict[str, list[float]]:
+    """Seconds of each of several restarts of a broker with queues that have a host each (``restart``), and of starting
+    as many empty actors (``actors``), in turn."""
+    join(address, CLUSTER)
+    import ray
+
+    import raybroker as rb
+
+    class Empty:
+        def here(self) -> None:
+            """It runs."""
+
+    def began() -> Any:
+        return rb.start(name="restarted", brokers=1, config={**CONFIG, "raybroker.store.dir": folder})
+
+    queues = [f"dedicated-{number}" for number in range(hosts)]
+    cluster = began()
+    with rb.connect(cluster="restarted") as connection:
+        for queue in queues:
+            connection.admin().create_destination("queue", queue, hosting="dedicated")
+            connection.session().producer(queue).send(b"x")
+    cluster.stop()
+    job.ready()
+    found: dict[str, list[float]] = {"restart": [], "actors": []}
+    for _ in range(RESTARTS):
+        sleep(PAUSE_SECONDS)
+        since = perf_counter()
+        cluster = began()
+        with rb.connect(cluster="restarted") as connection:
+            for queue in queues:
+                assert [message.body for message in connection.session().browser(queue)] == [b"x"]
+        found["restart"].append(perf_counter() - since)
+        cluster.stop()
+        sleep(PAUSE_SECONDS)
+        since = perf_counter()
+        actors = [ray.remote(Empty).options(num_cpus=0).remote() for _ in queues]
+        ray.get([actor.here.remote() for actor in actors])
+        found["actors"].append(perf_counter() - since)
+        for actor in actors:
+            ray.kill(actor)
+    return found
+
+
+def restarted(folder: Path, hosts: int) -> tuple[str, Spread]:
+    """``restart_dedicated`` in seconds."""
+    head = RayHead()
+    head.environment.update(_environment(folder))
+    try:
+        took = _carried_out(restarts, head.environment, head.start(), str(folder / "many"), hosts)
+    finally:
+        head.stop()
+    spread, floor = spread_of(took["restart"]), spread_of(took["actors"])
+    note = f"{hosts} queues; {hosts} empty actors take {report.cell(floor)} s"
+    return "restart_dedicated", Spread(spread.median, spread.low, spread.high, spread.rounds, note)
+
+
 def _carried_out(work: Callable[..., Any], environment: dict[str, str], *args: Any) -> Any:
     with Team(environment) as team:
         worker = team.start(work, *args)
@@ -167,6 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--without-ray", action="store_true", help="only what needs no Ray")
+    parser.add_argument("--hosts", type=int, default=0, help="also restart a broker with so many dedicated queues")
     parser.add_argument("--dir", type=Path, default=None, help="folder for stores (the temporary folder)")
     parser.add_argument("--json", type=Path, default=None, help="file for the figures")
     options = parser.parse_args(arguments)
@@ -174,6 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = interpreters(Path(scratch))
         if not options.without_ray:
             found |= dict(clusters(Path(scratch)))
+        if options.hosts:
+            found |= dict([restarted(Path(scratch), options.hosts)])
     print(
         "\n".join(
             report.table(
