@@ -1,4 +1,5 @@
-"""``python -m benchmarks.calls``: how many calls one confirmed send makes, in its host and in its client.
+"""``python -m benchmarks.calls``: how many calls one confirmed send makes, in its host and in its client; with
+``--receive`` one ``receive()`` with AUTO, which acknowledges the message before and waits until that is confirmed.
 
 Processor time follows the load of the machine; the number of calls, of functions of ours and of the language, does not.
 The host runs as it does in its actor, in a process of its own without Ray, over a journal.  A busy machine would send
@@ -15,8 +16,9 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +33,7 @@ from raybroker.transport.loops import new_event_loop
 PACKAGE = str(Path(raybroker.__file__).parent) + "/"
 WARM_UP = 300
 NEVER_NS = 3_600_000_000_000
+PATIENCE_S = 60.0
 OURS, LANGUAGE = "ours", "the language's"
 
 
@@ -75,8 +78,10 @@ def host(pipe: Any, folder: str) -> None:
         runner.run(serve())
 
 
-def measure(sends: int, size: int) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """The calls of so many sends, one after the other: those of the client's thread, and of the host's."""
+def measure(
+    sends: int, size: int, *, receive: bool = False
+) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+    """The calls of so many sends or receives, one after the other: those of the client's thread, and of the host's."""
     io_thread.LEAD_NS = io_thread.NOBODY_NS = turns.LOOP_NS = NEVER_NS  # type: ignore[misc]
     folder = tempfile.mkdtemp(prefix="rbb-")
     context = mp.get_context("spawn")
@@ -87,13 +92,17 @@ def measure(sends: int, size: int) -> tuple[Counter[tuple[str, str]], Counter[tu
         with connect_to(ours.recv()) as connection:
             producer = connection.session().producer("q")
             body = bytes(size)
+            turn: Callable[[], Any] = partial(producer.send, body)
+            if receive:
+                producer.send_many([body] * (sends + WARM_UP))
+                turn = partial(connection.session(ack="auto").consumer("q").receive, PATIENCE_S)
             for _ in range(WARM_UP):
-                producer.send(body)
+                assert turn() is not None
             ours.send("count")
             assert ours.recv() == "counting"
             with counting() as client:
                 for _ in range(sends):
-                    producer.send(body)
+                    assert turn() is not None
             ours.send("done")
             found: Counter[tuple[str, str]] = ours.recv()
         ours.send("end")
@@ -106,7 +115,7 @@ def measure(sends: int, size: int) -> tuple[Counter[tuple[str, str]], Counter[tu
 
 
 def of(found: Counter[tuple[str, str]], whose: str, sends: int) -> float:
-    """Calls a send."""
+    """Calls of each."""
     return sum(count for (owner, _), count in found.items() if owner == whose) / sends
 
 
@@ -114,11 +123,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calls", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--sends", type=int, default=1000)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--list", action="store_true", help="every function that at least half of the sends call")
+    parser.add_argument("--list", action="store_true", help="every function that at least half of them call")
+    parser.add_argument("--receive", action="store_true", help="receives with AUTO in place of sends")
     options = parser.parse_args()
-    for title, found in zip(("client", "host"), measure(options.sends, options.size), strict=True):
+    for title, found in zip(
+        ("client", "host"), measure(options.sends, options.size, receive=options.receive), strict=True
+    ):
         ours, language = (of(found, whose, options.sends) for whose in (OURS, LANGUAGE))
-        print(f"{title:7s} {ours + language:6.1f} calls a send: {ours:.1f} of ours, {language:.1f} of the language")
+        each = "receive" if options.receive else "send"
+        print(f"{title:7s} {ours + language:6.1f} calls a {each}: {ours:.1f} of ours, {language:.1f} of the language")
         if options.list:
             for (whose, name), count in found.most_common():
                 if count >= options.sends / 2:

@@ -254,8 +254,9 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("raybroker.client.direct", "bool", True, "factory",
             "Whether a thread that waits in a blocking call serves the connections of its process itself (on Linux), "
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "
-            "connection of the process wants it; listeners and raybroker.aio need the IO thread. In the main thread "
-            "handlers of signals then run while it waits, or right after the call."),
+            "connection of the process wants it; listeners, and connections of raybroker.aio, need the IO thread until "
+            "they are closed. In the main thread handlers of signals then run while it waits, or right after the "
+            "call."),
     Setting("raybroker.client.spin", "spin", -1, "factory",
             "How long a thread that serves the sockets while it waits for an answer (raybroker.client.direct) looks "
             "for it before it sleeps, in microseconds; as raybroker.spin of hosts. The connections of a process share "
