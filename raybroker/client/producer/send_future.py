@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.io.io_thread import IoThread, fulfil
-from raybroker.client.io.lazy_future import FINISHED, PENDING, LazyFuture, guard
+from raybroker.client.io.lean_futures import FINISHED, PENDING, LazyFuture, guard
 
 
 class SendFuture(LazyFuture[str]):
@@ -75,7 +75,7 @@ def fulfil_all(waiters: Sequence[Future[str]], indexes: Sequence[int], prefix: s
         with guard.lock:
             while at < end:
                 waiter = waiters[at]
-                if type(waiter) is not SendFuture or waiter._raybroker_looked is not None:
+                if type(waiter) is not SendFuture or waiter._raybroker_looked:
                     break
                 if waiter._state == PENDING:
                     waiter._result = f"{prefix}{first_seq + indexes[at]}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.returned_deliveries import UNCONFIRMED
 from raybroker.client.consumer.consumer import ConsumerCore
-from raybroker.client.io.lazy_future import LazyFuture
+from raybroker.client.io.lean_futures import LazyFuture
 from raybroker.model.errors import BrokerError, IllegalStateError
 
 OVERDUE = "its ack deadline (ack_timeout_ms) was over, or it was taken back otherwise"
@@ -23,10 +23,12 @@ class Confirmation(LazyFuture[int]):
 
     def verdict(self) -> BrokerError | None:
         """Return, once it is done, None when everything was settled, or why not."""
-        error = self.exception()
-        if error is not None and not isinstance(error, BrokerError):
-            raise error
-        unknown, failure = 0 if error is not None else self.result(), self._consumer.failure
+        unknown, failure = 0, self._consumer.failure
+        error: BrokerError | None = None
+        try:
+            unknown = self.result()
+        except BrokerError as refused:
+            error = refused
         why = OVERDUE if failure is None else f"its consumer has ended: {failure}"
         if unknown:
             count = unacknowledged_ranges.size(self._ranges)
@@ -43,10 +45,11 @@ class Keeping(Confirmation):
     """The broker's answer about a checkpoint: the message stays with its consumer, whatever it is."""
 
     def verdict(self) -> BrokerError | None:
-        error = self.exception()
-        if error is not None and not isinstance(error, BrokerError):
-            raise error
-        return error
+        try:
+            self.result()
+        except BrokerError as refused:
+            return refused
+        return None
 
 
 class Faulty(Confirmation):
