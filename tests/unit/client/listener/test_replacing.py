@@ -102,4 +102,4 @@ def test_a_call_that_goes_on_ends_with_the_pool() -> None:
     until(lambda: "leave" in first.calls, "it was replaced")
     world.pool.stop()
     until(lambda: first.calls[-2:] == ["stop", "end"], "it is not waited for any longer")
-    assert not [one for one in threading.enumerate() if one.name == "raybroker-replacing"]
+    until(lambda: "raybroker-replacing" not in {one.name for one in threading.enumerate()}, "its thread has ended")
