@@ -186,6 +186,9 @@ class OwnLoop(IoThread):
             self.unusable = ENDED
             for user in list(self.users):
                 user.disown()
+            for _, given in self._posted:
+                for work in filter(asyncio.iscoroutine, given):
+                    work.close()  # Nobody begins it any more, which else is told wherever it happens to be collected.
             self._posted.clear()
             _of.pop(self.loop, None)
 

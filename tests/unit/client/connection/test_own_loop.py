@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from concurrent.futures import Future
@@ -151,3 +152,17 @@ def test_a_closed_loop_is_found_by_who_posts_and_by_who_comes_next() -> None:
     other.close()
     asyncio.run(work())
     assert io.unusable
+
+
+def test_work_that_a_loop_has_not_begun_when_it_is_closed_is_closed_too() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def take() -> OwnLoop:
+        return OwnLoop.running()
+
+    io, work = loop.run_until_complete(take()), _nothing()
+    answer = io.submit(work)
+    loop.close()
+    with pytest.raises(IllegalStateError, match="has ended"):
+        io.done(answer, 60)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
