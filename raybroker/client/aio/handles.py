@@ -714,10 +714,8 @@ class Session(Unpicklable):
         elif core.comes_back and core.handed.unsettled:
             about_to_wait(core.connection.io)
             for confirmation in core.before_more() if in_hand else core.settle_done():
-                try:
+                with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
                     await result(core.connection.io, confirmation)
-                except ConnectionLostError:  # What is not acknowledged comes again, flagged.
-                    pass
 
 
 class Producer(ProducerBase, HeaderHints):

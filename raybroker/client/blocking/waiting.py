@@ -13,7 +13,7 @@ from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import Inherited, IoThread
-from raybroker.client.io.lean_futures import LoneWaiter
+from raybroker.client.io.lone_waiter import LoneWaiter
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared

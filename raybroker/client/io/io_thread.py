@@ -32,7 +32,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raybroker.client.io.held_signals import HeldSignals
-from raybroker.client.io.lean_futures import LoneWaiter
+from raybroker.client.io.lone_waiter import LoneWaiter
 from raybroker.client.io.turns import LEAD_NS, NOBODY_NS, TurnOwner, Turns
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock

@@ -7,7 +7,7 @@ from concurrent.futures import InvalidStateError
 
 import pytest
 
-from raybroker.client.io.lean_futures import LoneWaiter
+from raybroker.client.io.lone_waiter import LoneWaiter
 
 WAIT_S = 60.0
 

@@ -51,7 +51,7 @@ def test_what_nobody_looked_at_has_no_condition_when_it_is_settled_nor_afterward
     assert [(f.done(), f.cancelled(), f.running(), f.cancel(), f.exception()) for f in futures] == [
         (True, False, False, False, None)
     ] * 3
-    assert not any(f._raybroker_looked for f in futures)
+    assert all(f._raybroker_looked is None for f in futures)
     assert "finished" in repr(futures[0])
 
 
@@ -203,12 +203,12 @@ def test_in_a_forked_child_what_is_done_stays_done_and_nothing_is_waited_for() -
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_guard_that_is_held_in_the_parent_is_free_in_its_child() -> None:
-    from raybroker.client.io import lean_futures
+    from raybroker.client.producer import send_future
 
     taken, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with lean_futures.guard.lock:
+        with send_future._guard.lock:
             taken.set()
             leave.wait(WAIT_S)
 
@@ -217,7 +217,7 @@ def test_a_guard_that_is_held_in_the_parent_is_free_in_its_child() -> None:
     assert taken.wait(WAIT_S)
     pid = os.fork()
     if pid == 0:
-        free = lean_futures.guard.lock.acquire(timeout=WAIT_S)
+        free = send_future._guard.lock.acquire(timeout=WAIT_S)
         os._exit(0 if free else 1)
     _, status = os.waitpid(pid, 0)
     leave.set()
