@@ -305,7 +305,7 @@ def state_of(connection: Any, name: str, type: str = "queue") -> dict[str, Any]:
 def rests(connection: Any, name: str, since_s: float, delay_ms: int) -> bool:
     """One message of the queue is delayed, unless its time is over by now: a busy machine may take as long to look.
 
-    ``since_s`` is when the monotonic clock had not begun to count the delay.
+    ``since_s``: a time of the monotonic clock before the delay began.
     """
     delayed = state_of(connection, name)["delayed"]
     return bool(delayed == 1 or time.monotonic() - since_s >= delay_ms / 1000)

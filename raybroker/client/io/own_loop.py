@@ -188,7 +188,7 @@ class OwnLoop(IoThread):
                 user.disown()
             for _, given in self._posted:
                 for work in filter(asyncio.iscoroutine, given):
-                    work.close()  # Nobody begins it any more, which else is told wherever it happens to be collected.
+                    work.close()  # Nobody will begin it; Python would warn of that wherever it is collected.
             self._posted.clear()
             _of.pop(self.loop, None)
 
